@@ -1,0 +1,158 @@
+"""Fixtures and flags of the whole suite: databases, services, what is left out and why."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests.support import services
+from tests.support.databases import KINDS, Database, Databases, Kind
+
+# Two cores are shared by everything that runs here, so a slow example proves nothing.
+hypothesis.settings.register_profile("dumbwaiter", deadline=None)
+hypothesis.settings.load_profile("dumbwaiter")
+
+FLAGGED = {"long": "--faults", "mutants": "--mutants"}
+
+left_out: Counter[str] = Counter()
+seconds: defaultdict[str, float] = defaultdict(float)
+
+
+@pytest.fixture(params=KINDS)
+def database_kind(request: pytest.FixtureRequest) -> Kind:
+    """Runs a test once on each database: `sqlite`, `postgresql`, `mysql`."""
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def database(database_kind: Kind, make_database: Callable[[Kind], Database]) -> Database:
+    """A fresh empty database of each kind."""
+    return make_database(database_kind)
+
+
+@pytest.fixture
+def database_url(database: Database) -> str:
+    """The address of a fresh empty database of each kind."""
+    return database.url
+
+
+@pytest.fixture
+def make_database(databases: Databases) -> Iterator[Callable[[Kind], Database]]:
+    """Makes fresh empty databases, `make_database("mysql")`, that are dropped when the test ends."""
+    made: list[Database] = []
+
+    def make(kind: Kind) -> Database:
+        try:
+            made.append(databases.make(kind))
+        except services.ServiceMissing as missing:
+            pytest.fail(str(missing), pytrace=False)
+        return made[-1]
+
+    yield make
+    for one in made:
+        databases.drop(one)
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """The maker behind `make_database`, for fixtures that live longer than a test."""
+    databases = Databases(tmp_path_factory.mktemp("databases"))
+    yield databases
+    databases.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--without NAME`, `--faults`, `--mutants`."""
+    group = parser.getgroup("dumbwaiter")
+    group.addoption(
+        "--without",
+        action="append",
+        default=[],
+        choices=sorted(services.SERVICES),
+        help="leave out the tests that need this service",
+    )
+    group.addoption("--faults", action="store_true", help="run the long fault tests too")
+    group.addoption("--mutants", action="store_true", help="run the tests of the tests too")
+    group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the flags say, and count it for the summary."""
+    kept = []
+    for item in items:
+        if reason := _reason_to_leave_out(config, item):
+            left_out[reason] += 1
+        else:
+            kept.append(item)
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the services that the chosen tests need, and no others."""
+    only = session.config.option.only_services
+    if session.config.option.collectonly and not only:
+        return
+    missing = []
+    for name in sorted({name for item in session.items for name in _services(item)}):
+        try:
+            address = services.ensure(name)
+            if only:
+                print(f"services: {name} at {address}")
+        except services.ServiceMissing as sentence:
+            missing.append(str(sentence))  # without --only-services the tests that need it fail with it
+    if only:
+        pytest.exit("\n".join(missing) or "services: ready", returncode=1 if missing else 0)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the time of each part; a part is a folder of tests."""
+    seconds[_part(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells its controller what it left out."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["left_out"] = dict(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear what a worker left out; each of them collects everything, so the counts are equal."""
+    left_out.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each part, and what was left out."""
+    if seconds:
+        terminalreporter.section("time of each part")
+        for part, spent in sorted(seconds.items()):
+            terminalreporter.write_line(f"{part:<12} {spent:7.1f} s")
+    for reason, count in sorted(left_out.items()):
+        terminalreporter.write_line(f"left out: {count} tests ({reason})")
+
+
+def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None:
+    for name in _services(item):
+        if name in config.option.without:
+            return f"--without {name}"
+    for marker, flag in FLAGGED.items():
+        if item.get_closest_marker(marker) and not config.getoption(flag):
+            return f"run only with {flag}"
+    return None
+
+
+def _services(item: pytest.Item) -> list[str]:
+    return [str(marker.args[0]) for marker in item.iter_markers("service")]
+
+
+def _part(nodeid: str) -> str:
+    parts = Path(nodeid.split("::")[0]).parts
+    return parts[1] if len(parts) > 2 else "tests"

