@@ -192,12 +192,16 @@ def _end(running: Running) -> None:
 
 def _is_ours(pid: int, data: str) -> bool:
     """Whether the process is still the server that we started, and not a later one with the same number."""
-    command = subprocess.run(
+    if Path("/proc/self/cmdline").exists():
+        with contextlib.suppress(
+            OSError
+        ):  # a dead one has no file; one that nobody has waited for has an empty one
+            return data in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        return False
+    listed = subprocess.run(
         ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
-    )
-    if shutil.which("ps") is None:
-        return data in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    return data in command.stdout and not command.stdout.lstrip().startswith("Z")
+    ).stdout
+    return data in listed and not listed.lstrip().startswith("Z")
 
 
 # PostgreSQL
