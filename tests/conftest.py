@@ -51,8 +51,10 @@ def make_database(databases: Databases) -> Iterator[Callable[[Kind], Database]]:
         try:
             made.append(databases.make(kind))
         except services.ServiceMissing as missing:
-            pytest.fail(str(missing), pytrace=False)
-        return made[-1]
+            sentence = str(missing)
+        else:
+            return made[-1]
+        pytest.fail(sentence, pytrace=False)
 
     yield make
     for one in made:

@@ -455,7 +455,7 @@ def _pip_install(target: Path, lock: str) -> None:
     requirements = str(ROOT / "requirements" / lock)
     arguments = ["--target", str(target), "--link-mode", "copy", "--python", sys.executable]
     subprocess.run(
-        [uv, "--no-config", "pip", "install", "-q", *arguments, "--require-hashes", "-r", requirements],
+        [uv, "pip", "install", "-q", *arguments, "--require-hashes", "-r", requirements],
         check=True,
         capture_output=True,
         text=True,
