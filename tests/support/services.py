@@ -69,7 +69,7 @@ def find(name: str) -> str:
     service = SERVICES[name]
     if given := os.environ.get(service.variable):
         if refusal := _refusal(service, given):
-            raise ServiceMissing(f"{service.variable} is set, but there {refusal}. {_way_out(service)}")
+            raise ServiceMissing(f"{service.variable} is set, but is no good: it {refusal}. {_way_out(service)}")
         return given
     for url in _candidates(service):
         if _refusal(service, url) is None:
@@ -113,7 +113,7 @@ def _refusal(service: Service, url: str) -> str | None:
     try:
         service.answers(url)
     except ImportError:
-        return "is no driver to ask with (run ./dev services, which installs it)"
+        return "cannot be asked without a driver (run ./dev services, which installs it)"
     except Exception as error:  # noqa: BLE001 - whatever a driver raises is the reason
         return f"answers {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return None
