@@ -64,7 +64,7 @@ class Databases:
         self._made.remove(database)
         name = _name(database.url)
         if database.kind == "sqlite":
-            for path in self._directory.glob(f"{name}*"):
+            for path in self._directory.glob(f"{name}.db*"):
                 path.unlink()
         elif database.kind == "postgresql":
             with _postgresql() as connection:
