@@ -1,0 +1,28 @@
+"""A recorded web session becomes a video: rrweb events in, MP4 out."""
+
+from __future__ import annotations
+
+from dumbwaiter.jobs.video.chromium import find_chromium
+from dumbwaiter.jobs.video.encoder import find_ffmpeg
+from dumbwaiter.jobs.video.errors import RecordingError, ToolMissing, VideoError
+from dumbwaiter.jobs.video.export import Video, export
+from dumbwaiter.jobs.video.fonts import missing_fonts
+from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.recording import Recording, load
+from dumbwaiter.jobs.video.samples import sample, sample_names
+
+__all__ = [
+    "Options",
+    "Recording",
+    "RecordingError",
+    "ToolMissing",
+    "Video",
+    "VideoError",
+    "export",
+    "find_chromium",
+    "find_ffmpeg",
+    "load",
+    "missing_fonts",
+    "sample",
+    "sample_names",
+]

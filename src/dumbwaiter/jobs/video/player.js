@@ -1,0 +1,223 @@
+// The replay page: owns the clock, so that nothing moves unless step() says so.
+"use strict";
+(() => {
+  const real = {
+    now: performance.now.bind(performance),
+    setTimeout: window.setTimeout.bind(window),
+  };
+  const CARET_AND_SCROLL =
+    "*, *::before, *::after { caret-animation: manual !important; scroll-behavior: auto !important }";
+  // One next() call never keeps the browser busy longer than this, so that a cancel is heard in time.
+  const SLICE_MS = 200;
+  const SETTLE_MS = 2000;
+  const silent = () => {};
+
+  const warnings = new Map();
+  const shadowRoots = new Set();
+  const animationStart = new WeakMap();
+  const epoch = Date.now();
+  let replayer = null;
+  let canvases = false;
+  let now = 0;
+  let origin = 0;
+  let changed = true;
+
+  // --- the clock: timers and animation frames fire when the recording's time reaches them ---
+
+  const timers = new Map();
+  let frames = new Map();
+  let sequence = 1;
+
+  function takeClock() {
+    performance.now = () => now;
+    Date.now = () => epoch + now;
+    window.requestAnimationFrame = (callback) => (frames.set(sequence, callback), sequence++);
+    window.cancelAnimationFrame = (id) => void frames.delete(id);
+    const later = (every) => (callback, delay = 0, ...args) => {
+      const wait = Math.max(0, Number(delay) || 0);
+      timers.set(sequence, { at: now + wait, every: every ? Math.max(1, wait) : 0, callback, args });
+      return sequence++;
+    };
+    window.setTimeout = later(false);
+    window.setInterval = later(true);
+    window.clearTimeout = window.clearInterval = (id) => void timers.delete(id);
+  }
+
+  function guarded(callback, ...args) {
+    try {
+      callback(...args);
+    } catch (error) {
+      warn(`the player raised ${String(error).slice(0, 200)}`);
+    }
+  }
+
+  function advance(time) {
+    now = time;
+    const due = [...timers].filter(([, timer]) => timer.at <= time).sort((a, b) => a[1].at - b[1].at);
+    for (const [id, timer] of due) {
+      if (!timers.has(id)) continue;
+      if (timer.every) timer.at = time + timer.every;
+      else timers.delete(id);
+      changed = true;
+      guarded(timer.callback, ...timer.args);
+    }
+    const round = frames;
+    frames = new Map();
+    for (const callback of round.values()) guarded(callback, time);
+  }
+
+  function warn(text) {
+    warnings.set(text, (warnings.get(text) || 0) + 1);
+  }
+
+  // --- CSS animations follow the recording's clock, whatever the browser's own timeline does ---
+
+  function documents(root, found = []) {
+    if (!root) return found;
+    found.push(root);
+    for (const frame of root.querySelectorAll("iframe")) {
+      try {
+        documents(frame.contentDocument, found);
+      } catch (error) {
+        // another origin's document: it is not shown either
+      }
+    }
+    return found;
+  }
+
+  function scopes() {
+    // document.getAnimations() does not look into shadow trees
+    for (const root of shadowRoots) if (!root.isConnected) shadowRoots.delete(root);
+    const inside = [...shadowRoots].flatMap((root) => documents(root));
+    return [document, ...documents(replayer.iframe.contentDocument), ...inside];
+  }
+
+  function seekAnimations(time) {
+    let moved = false;
+    for (const scope of scopes()) {
+      for (const animation of scope.getAnimations()) {
+        const known = animationStart.has(animation);
+        // a finished one that keeps its last state, or one that the page paused, moves nothing
+        if (animation.playState === "finished" || (!known && animation.playState === "paused")) continue;
+        if (!known) {
+          animationStart.set(animation, time - (Number(animation.currentTime) || 0));
+          animation.pause();
+        }
+        const at = time - animationStart.get(animation);
+        const end = animation.effect ? animation.effect.getComputedTiming().endTime : Infinity;
+        // an animation that ends here still moved something
+        if (at >= end) guarded(() => animation.finish());
+        else animation.currentTime = at;
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  // --- what is not there yet: pictures in data URLs and fonts load in their own time ---
+
+  function unfinished() {
+    for (const scope of documents(replayer.iframe.contentDocument)) {
+      for (const image of scope.images) if (!image.complete) return true;
+      if (scope.body) void scope.body.offsetHeight; // fonts begin to load at layout
+      if (scope.fonts && scope.fonts.status === "loading") return true;
+    }
+    return false;
+  }
+
+  // --- placing the page in the picture ---
+
+  function fit(view, picture) {
+    const near = Math.abs(view.width - picture.width) <= 1 && Math.abs(view.height - picture.height) <= 1;
+    const scale = near ? 1 : Math.min(picture.width / view.width, picture.height / view.height, picture.scale);
+    const left = near ? 0 : Math.max(0, (picture.width - view.width * scale) / 2);
+    const top = near ? 0 : Math.max(0, (picture.height - view.height * scale) / 2);
+    const wrapper = replayer.wrapper;
+    wrapper.style.transform = `translate(${left}px, ${top}px) scale(${scale})`;
+    wrapper.style.setProperty("--unscale", 1 / scale);
+    changed = true;
+  }
+
+  function watchTimer(timer) {
+    // Mouse positions of one event are actions of their own and cast no event.
+    const add = timer.addAction.bind(timer);
+    timer.addAction = (action) => {
+      const act = action.doAction;
+      action.doAction = () => {
+        changed = true;
+        guarded(act);
+      };
+      add(action);
+    };
+  }
+
+  window.Player = {
+    async load(options) {
+      const events = await (await fetch("events.json")).json();
+      takeClock();
+      canvases = options.canvas;
+      if (!options.cursor) document.body.classList.add("no-cursor");
+      if (!options.clicks) document.body.classList.add("no-clicks");
+      replayer = new rrweb.Replayer(events, {
+        root: document.getElementById("root"),
+        mouseTail: options.mouseTrail ? { strokeStyle: "#f43f5e" } : false,
+        UNSAFE_replayCanvas: options.canvas,
+        pauseAnimation: false,
+        triggerFocus: true,
+        showWarning: true,
+        showDebug: false,
+        insertStyleRules: [CARET_AND_SCROLL],
+        plugins: [{ onBuild: (node) => void (node.shadowRoot && shadowRoots.add(node.shadowRoot)) }],
+        logger: {
+          log: silent,
+          info: silent,
+          debug: silent,
+          error: silent,
+          warn: (...parts) => warn(parts.some((part) => /not found/i.test(String(part)))
+            ? "an event names a node that is not on the page"
+            : `the player warned: ${String(parts[1] ?? parts[0]).slice(0, 200)}`),
+        },
+      });
+      replayer.on("resize", (view) => fit(view, options.picture));
+      replayer.on("event-cast", () => (changed = true));
+      watchTimer(replayer.timer);
+      advance(1);
+      advance(2);
+      return events.length;
+    },
+
+    // Starts at time 0; with `frame` > 0 runs there without pictures, so that what follows is what a whole run shows.
+    start(frame, interval) {
+      origin = now;
+      replayer.play(0);
+      for (let k = 0; k < frame; k++) this.step(k * interval);
+    },
+
+    // Moves the recording to `time` (milliseconds): 2 if its content may have changed, 1 if only an animation moved, else 0.
+    step(time) {
+      changed = false;
+      advance(origin + time);
+      const moved = seekAnimations(time);
+      return changed ? 2 : moved ? 1 : 0;
+    },
+
+    // Runs to the next frame that may differ from the one before it: [frame, change, unfinished].
+    next(frame, last, interval) {
+      const until = real.now() + SLICE_MS;
+      for (let k = frame; k <= last; k++) {
+        const change = this.step(k * interval);
+        if (change) return [k, change, change === 2 && unfinished()];
+        if (real.now() > until) return [k + 1, 0, false];
+      }
+      return [last + 1, 0, false];
+    },
+
+    // Waits (real time, at most two seconds) for pictures and fonts that are inside the recording.
+    async settle() {
+      const until = real.now() + SETTLE_MS;
+      while (unfinished() && real.now() < until) await new Promise((done) => real.setTimeout(done, 4));
+    },
+
+    warnings: () => [...warnings],
+  };
+})();

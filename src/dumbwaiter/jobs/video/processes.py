@@ -1,0 +1,92 @@
+"""The processes of an export: ended as a group, measured as a group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+SAMPLE_SECONDS = 0.25
+END_SECONDS = 5.0
+
+
+def end_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads its own group, its group, and whatever below it has left the group; wait until gone."""
+    below = family(process.pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in below:
+        with contextlib.suppress(psutil.Error):
+            member.kill()
+    process.wait(END_SECONDS)
+    psutil.wait_procs(below, timeout=END_SECONDS)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all below it; empty when it is gone."""
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def memory_of(pids: list[int]) -> int:
+    """Bytes of memory that these processes and all below them take; shared pages are counted once.
+
+    Chromium's sandboxed processes may hide their share from others; then all that is resident is counted.
+    """
+    return sum(share(process) for pid in pids for process in family(pid))
+
+
+def share(process: psutil.Process) -> int:
+    """One process's part of the memory, in bytes."""
+    try:
+        with Path(f"/proc/{process.pid}/smaps_rollup").open() as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+class MemoryWatch:
+    """A thread that looks at the memory of some processes, and acts once when it is too much."""
+
+    def __init__(self, pids: Callable[[], list[int]], limit: int, act: Callable[[], None]) -> None:
+        self._pids, self._limit, self._act = pids, limit, act
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="dumbwaiter-memory", daemon=True)
+        self.peak = 0
+        self.exceeded = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(SAMPLE_SECONDS):
+            used = memory_of(self._pids())
+            self.peak = max(self.peak, used)
+            if used > self._limit:
+                self.exceeded = True
+                self._act()
+                return

@@ -1,0 +1,388 @@
+"""A recorded session, read from what a stranger's page sent: checked, ordered, cleaned, ready for the player."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dumbwaiter.jobs.video.errors import (
+    AbsurdTimestamps,
+    EmptyRecording,
+    NoFullSnapshot,
+    NotARecording,
+    NotARegularFile,
+    TooDeep,
+    TooFewEvents,
+    TooLarge,
+)
+from dumbwaiter.jobs.video.sanitise import sanitise
+from dumbwaiter.jobs.video.shapes import Contents, Event, Json, open_container
+
+MAX_BYTES = 128 << 20
+MAX_UNPACKED = 256 << 20
+DEFAULT_VIEWPORT = (1280, 720)
+META, FULL_SNAPSHOT, INCREMENTAL = 4, 2, 3
+EVENT_TYPES = range(7)
+MUTATION, CANVAS = 0, 9
+DAY_MS = 86_400_000.0
+# JSON of a page 2,500 elements deep nests twice that, and a little more; C frames of the parser are about 200 bytes each.
+RECURSION = 12_000
+STACK_BYTES = 64 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One session, ready to be replayed.
+
+    `events` is JSON (an array of rrweb events in order of time, cleaned); `duration_ms` the time from the first to the last;
+    `viewport` the size of the page at the start, in CSS pixels. `warnings` say what had to be left out or assumed.
+    """
+
+    events: bytes
+    event_count: int
+    started_ms: float
+    duration_ms: float
+    viewport: tuple[int, int]
+    title: str
+    address: str
+    has_canvas: bool
+    warnings: tuple[str, ...]
+
+
+def load(
+    source: bytes | Path,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_unpacked: int = MAX_UNPACKED,
+    viewport: tuple[int, int] = DEFAULT_VIEWPORT,
+    window: str | None = None,
+    salvage: bool = False,
+) -> Recording:
+    """Read a recording.
+
+    Args:
+        source: a file, or its bytes: an rrweb event array, alone or in one of the containers that `shapes` knows.
+        max_bytes: the most bytes to read; max_unpacked: the most bytes they may unpack to.
+        viewport: the page's size, for a recording that does not say it.
+        window: the browser window to show, of a recording that has several.
+        salvage: keep what is whole of a file that stops in the middle.
+
+    Raises:
+        RecordingError: one of its kinds says what is wrong; `user_message` is for the person who asked.
+
+    Example:
+        >>> recording = load(Path("session.json"))
+        >>> recording.viewport
+        (1280, 720)
+    """
+    raw = source if isinstance(source, bytes) else read_bounded(source, max_bytes)
+    if len(raw) > max_bytes:
+        raise TooLarge(f"{len(raw):,} bytes, more than the allowed {max_bytes:,}")
+
+    def build() -> Recording:
+        contents = open_container(raw, limit=max_unpacked, salvage=salvage)
+        return assemble(contents, viewport, window)
+
+    return with_deep_stack(build)
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+    """A regular file's bytes; a pipe or a device might never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise NotARegularFile(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        raw = file.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        raise TooLarge(f"{path} has more than the allowed {max_bytes:,} bytes")
+    return raw
+
+
+def with_deep_stack(build: Callable[[], T]) -> T:
+    """Run `build` where deeply nested JSON can be parsed; it is parsed, and written again, by recursion."""
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(build())
+        except RecursionError:
+            failures.append(TooDeep("the JSON is nested deeper than any recorded page"))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+            failures.append(error)
+
+    before = sys.getrecursionlimit()
+    stack = threading.stack_size(STACK_BYTES)
+    sys.setrecursionlimit(max(before, RECURSION))
+    try:
+        thread = threading.Thread(target=run, name="dumbwaiter-recording")
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(before)
+        threading.stack_size(stack)
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) -> Recording:
+    """From what a container held to a recording: the steps, in order."""
+    warnings = Warnings(contents.warnings)
+    entries = choose_window(contents.entries, window, warnings)
+    events = well_formed(entries, warnings)
+    events = in_order(events, warnings)
+    events = one_session(events, warnings)
+    events = from_first_snapshot(events, warnings)
+    events = with_viewport(events, viewport, warnings)
+    dropped = sanitise(events)
+    if dropped:
+        warnings.add(f"{dropped:,} references to things outside the recording were left out")
+    first, last = events[0]["timestamp"], events[-1]["timestamp"]
+    meta = next(event["data"] for event in events if event["type"] == META)
+    return Recording(
+        events=json.dumps(events, separators=(",", ":"), allow_nan=False).encode(),
+        event_count=len(events),
+        started_ms=first,
+        duration_ms=last - first,
+        viewport=(int(meta["width"]), int(meta["height"])),
+        title=title_of(events),
+        address=str(meta.get("href", "")),
+        has_canvas=any(e["type"] == INCREMENTAL and e["data"]["source"] == CANVAS for e in events),
+        warnings=warnings.lines(),
+    )
+
+
+class Warnings:
+    """What was left out or assumed, each thing once with its count."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = list(lines)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, line: str) -> None:
+        """Say something once."""
+        self._lines.append(line)
+
+    def drop(self, why: str) -> None:
+        """Count an event that is left out."""
+        self._counts[why] += 1
+
+    def lines(self) -> tuple[str, ...]:
+        """Everything, in the order in which it was noticed."""
+        counted = [
+            f"{count:,} event{'s' * (count > 1)} left out: {why}" for why, count in self._counts.items()
+        ]
+        return (*self._lines, *counted)
+
+
+def choose_window(
+    entries: list[tuple[str | None, Json]], wanted: str | None, warnings: Warnings
+) -> list[Json]:
+    """The events of one browser window: two windows in one file are two sessions."""
+    windows = Counter(window for window, _ in entries)
+    if len(windows) < 2:
+        return [entry for _, entry in entries]
+    showable = {w for w, entry in entries if isinstance(entry, dict) and entry.get("type") == FULL_SNAPSHOT}
+    if wanted is not None and wanted not in windows:
+        raise NotARecording(f"there is no window {wanted!r}; there are: {', '.join(map(str, windows))}")
+    chosen = wanted or max(windows, key=lambda window: (window in showable, windows[window]))
+    others = ", ".join(str(window) for window in windows if window != chosen)
+    warnings.add(f"the recording has {len(windows)} windows; shown is {chosen}, not {others}")
+    return [entry for window, entry in entries if window == chosen]
+
+
+def well_formed(entries: list[Json], warnings: Warnings) -> list[Event]:
+    """The entries that are rrweb events, with what they may lack filled in."""
+    if not entries:
+        raise EmptyRecording("there are no events")
+    events = []
+    for entry in entries:
+        event, fault = checked(entry)
+        if event is None:
+            warnings.drop(fault)
+        else:
+            events.append(event)
+    if not events:
+        raise NotARecording("the JSON contains no rrweb event")
+    if len(events) < 2:
+        raise TooFewEvents(f"a recording needs at least 2 events, this one has {len(events)}")
+    return in_milliseconds(events)
+
+
+def checked(entry: Json) -> tuple[Event | None, str]:
+    """An entry as an event, or what is wrong with it."""
+    if not isinstance(entry, dict):
+        return None, "not an event"
+    kind = entry.get("type")
+    if not isinstance(kind, int) or isinstance(kind, bool) or kind not in EVENT_TYPES:
+        return None, "unknown type"
+    time = milliseconds(entry.get("timestamp"))
+    if time is None:
+        return None, "no usable timestamp"
+    data = entry.get("data")
+    if data is None and kind not in (META, FULL_SNAPSHOT, INCREMENTAL):
+        data = {}
+    if not isinstance(data, dict):
+        return None, "no data"
+    event = {"type": kind, "data": data, "timestamp": time}
+    return (event, "") if complete(kind, data) else (None, "incomplete data")
+
+
+def milliseconds(timestamp: Json) -> float | None:
+    """A timestamp as a number: it is one, or a date as ISO 8601 has it."""
+    if isinstance(timestamp, bool) or timestamp is None:
+        return None
+    if isinstance(timestamp, int | float):
+        return timestamp if abs(timestamp) < 2**63 and math.isfinite(timestamp) else None
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp() * 1000
+    except (ValueError, OverflowError):
+        return None
+
+
+def complete(kind: int, data: dict[str, Any]) -> bool:
+    """Whether the player can take this event; lists that a mutation lacks are filled in."""
+    if kind == FULL_SNAPSHOT:
+        offset = data.get("initialOffset")
+        if not isinstance(offset, dict):
+            data["initialOffset"] = {"top": 0, "left": 0}
+        return isinstance(data.get("node"), dict) and isinstance(data["node"].get("childNodes"), list)
+    if kind == INCREMENTAL:
+        source = data.get("source")
+        if not isinstance(source, int) or isinstance(source, bool):
+            return False
+        if source == MUTATION:
+            complete_mutation(data)
+    return True
+
+
+def complete_mutation(data: dict[str, Any]) -> None:
+    """Make the four lists of a mutation lists of objects: the player walks them without looking."""
+    for name in ("texts", "attributes", "removes", "adds"):
+        items = data.get(name)
+        data[name] = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    data["attributes"] = [item for item in data["attributes"] if isinstance(item.get("attributes"), dict)]
+    data["adds"] = [item for item in data["adds"] if isinstance(item.get("node"), dict)]
+
+
+def in_milliseconds(events: list[Event]) -> list[Event]:
+    """Times in seconds since 1970 become milliseconds: as milliseconds, these would all lie in January 1970."""
+    times = sorted(event["timestamp"] for event in events)
+    middle = times[len(times) // 2]
+    if not 1e9 <= middle < 1e10:
+        return events
+    return [{**event, "timestamp": event["timestamp"] * 1000} for event in events]
+
+
+def in_order(events: list[Event], warnings: Warnings) -> list[Event]:
+    """By time, each event once."""
+    ordered = sorted(events, key=lambda event: event["timestamp"])
+    if any(a is not b for a, b in zip(events, ordered, strict=True)):
+        warnings.add("the events were not in order of time and have been sorted")
+    unique: list[Event] = []
+    for event in ordered:
+        if repeats(event, unique):
+            warnings.drop("duplicate")
+        else:
+            unique.append(event)
+    return unique
+
+
+def repeats(event: Event, earlier: list[Event]) -> bool:
+    """Whether an equal event stands among the few before it that have the same time."""
+    for other in earlier[:-9:-1]:
+        if other["timestamp"] != event["timestamp"]:
+            return False
+        if other == event:
+            return True
+    return False
+
+
+def one_session(events: list[Event], warnings: Warnings) -> list[Event]:
+    """The events around the full snapshots; what lies more than a day from them belongs to no session."""
+    groups: list[list[Event]] = [[]]
+    for event in events:
+        if groups[-1] and event["timestamp"] - groups[-1][-1]["timestamp"] > DAY_MS:
+            groups.append([])
+        groups[-1].append(event)
+    if len(groups) == 1:
+        return events
+    session = max(groups, key=lambda group: (any(e["type"] == FULL_SNAPSHOT for e in group), len(group)))
+    if len(session) * 2 < len(events):
+        raise AbsurdTimestamps(f"the events fall into {len(groups)} groups that are more than a day apart")
+    for _ in range(len(events) - len(session)):
+        warnings.drop("more than a day away from the rest")
+    return session
+
+
+def from_first_snapshot(events: list[Event], warnings: Warnings) -> list[Event]:
+    """Without the changes that come before the first full snapshot: there is no page to apply them to."""
+    first = next((i for i, event in enumerate(events) if event["type"] == FULL_SNAPSHOT), None)
+    if first is None:
+        raise NoFullSnapshot(f"none of the {len(events):,} events is a full snapshot (type 2)")
+    kept = []
+    for index, event in enumerate(events):
+        if index < first and event["type"] == INCREMENTAL:
+            warnings.drop("before the first full snapshot")
+        else:
+            kept.append(event)
+    if len(kept) < 2:
+        raise TooFewEvents("only a full snapshot is left: nothing happens in this recording")
+    return kept
+
+
+def with_viewport(events: list[Event], default: tuple[int, int], warnings: Warnings) -> list[Event]:
+    """Every Meta event has a size, and there is one at the first full snapshot or before."""
+    width, height = default
+    sized = []
+    for event in events:
+        if event["type"] == META and not has_size(event["data"]):
+            warnings.add(f"a page without a size was taken as {width}x{height}")
+            sized.append({**event, "data": {**event["data"], "width": width, "height": height}})
+        else:
+            sized.append(event)
+    first = next(i for i, event in enumerate(sized) if event["type"] == FULL_SNAPSHOT)
+    if not any(event["type"] == META for event in sized[:first]):
+        later = next((event["data"] for event in sized if event["type"] == META), None)
+        size = (
+            {"width": later["width"], "height": later["height"]}
+            if later
+            else {"width": width, "height": height}
+        )
+        warnings.add(
+            f"the recording does not say its size at the start; taken as {size['width']}x{size['height']}"
+        )
+        sized.insert(
+            first, {"type": META, "data": {"href": "", **size}, "timestamp": sized[first]["timestamp"]}
+        )
+    return sized
+
+
+def has_size(data: dict[str, Any]) -> bool:
+    """Whether width and height are numbers that a page can have."""
+    sides = (data.get("width"), data.get("height"))
+    return all(isinstance(s, int | float) and not isinstance(s, bool) and 1 <= s <= 1e7 for s in sides)
+
+
+def title_of(events: list[Event]) -> str:
+    """The recorded page's title, or an empty string."""
+    waiting = [next(event["data"]["node"] for event in events if event["type"] == FULL_SNAPSHOT)]
+    while waiting:
+        node = waiting.pop(0)
+        children = [child for child in node.get("childNodes") or [] if isinstance(child, dict)]
+        if node.get("tagName") == "title":
+            return " ".join("".join(str(child.get("textContent", "")) for child in children).split())[:200]
+        if node.get("tagName") != "body":
+            waiting.extend(children)
+    return ""

@@ -1,0 +1,33 @@
+"""The recordings that come with the package, by name."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+from dumbwaiter.jobs.video.errors import NoSuchRecording
+from dumbwaiter.jobs.video.recording import Recording, load
+
+SUFFIX = ".json.gz"
+
+
+def sample_names() -> list[str]:
+    """The names of the bundled recordings."""
+    return sorted(
+        item.name.removesuffix(SUFFIX) for item in files(__name__).iterdir() if item.name.endswith(SUFFIX)
+    )
+
+
+def sample(name: str) -> Recording:
+    """A bundled recording.
+
+    Raises:
+        NoSuchRecording: there is none of this name.
+
+    Example:
+        >>> sample("shop-tour").title
+        'Lantern & Leaf · 灯笼与茶'
+    """
+    if name not in sample_names():
+        raise NoSuchRecording(f"there is no sample {name!r}; there are: {', '.join(sample_names())}")
+    with as_file(files(__name__) / f"{name}{SUFFIX}") as path:
+        return load(path)
