@@ -1,0 +1,242 @@
+"""A task function's signature: what arguments it takes, checked at enqueue and given back at run time."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from dumbwaiter.errors import ConfigurationError, InvalidArguments
+from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.strict_json import dumps, faults
+
+# Values of these annotations are the same in Python and in JSON, so running a task with them needs no conversion (and no
+# import of pydantic, which costs an isolated child some 200 ms).
+PLAIN = frozenset({str, int, float, bool, type(None), inspect.Parameter.empty, Any, dict, list, object})
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Signature:
+    """The parameters of a task function, without the context.
+
+    Raises ConfigurationError for a function that no payload can be stored for: `*args`, positional-only parameters, an
+    annotation that pydantic cannot make a schema of.
+    """
+
+    def __init__(self, task_type: str, function: Callable[..., Any]) -> None:
+        self.task_type = task_type
+        self.function = function
+        try:
+            self._hints = typing.get_type_hints(function, include_extras=True)
+        except Exception as error:
+            raise ConfigurationError(
+                f"task {task_type!r}: the annotations of {function.__qualname__} cannot be read: {error}"
+            ) from error
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_context = bool(parameters) and self._is_context(parameters[0])
+        self.parameters = parameters[1:] if self.takes_context else parameters
+        for parameter in self.parameters:
+            self._refuse_unstorable(parameter)
+
+    @classmethod
+    def of_command(cls, task_type: str, names: tuple[str, ...]) -> Signature:
+        """The signature of a command: one text parameter for each placeholder."""
+
+        def command(**arguments: str) -> None: ...
+
+        keyword_only = inspect.Parameter.KEYWORD_ONLY
+        parameters = [inspect.Parameter(name, keyword_only, annotation=str) for name in names]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = dict.fromkeys(names, str)
+        return cls(task_type, command)
+
+    def _is_context(self, parameter: inspect.Parameter) -> bool:
+        hint = self._hints.get(parameter.name)
+        if hint is None:
+            return parameter.name == "ctx"
+        return isinstance(hint, type) and issubclass(hint, TaskContext)
+
+    def _refuse_unstorable(self, parameter: inspect.Parameter) -> None:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise ConfigurationError(
+                f"task {self.task_type!r}: *{parameter.name} has no names to store values under; take a list instead"
+            )
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise ConfigurationError(
+                f"task {self.task_type!r}: {parameter.name} is positional-only, but arguments are stored by name"
+            )
+        if self._is_context(parameter) and self._hints.get(parameter.name) is not None:
+            raise ConfigurationError(f"task {self.task_type!r}: the context must be the first parameter")
+
+    @cached_property
+    def plain(self) -> bool:
+        """True if the stored values can be handed to the function as they are."""
+        return all(
+            parameter.kind not in VARIADIC and self._hints.get(parameter.name, Any) in PLAIN
+            for parameter in self.parameters
+            if _hashable(self._hints.get(parameter.name, Any))
+        ) and all(_hashable(self._hints.get(parameter.name, Any)) for parameter in self.parameters)
+
+    @cached_property
+    def _model(self) -> Any:
+        """A pydantic model of the parameters; made at the first call, since that costs some 50 ms."""
+        from pydantic import ConfigDict, create_model
+
+        fields: dict[str, Any] = {}
+        extra: typing.Literal["allow", "forbid"] = "forbid"
+        for parameter in self.parameters:
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                extra = "allow"
+                continue
+            hint = self._hints.get(parameter.name, Any)
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[_field(parameter.name)] = (hint, _with_alias(default, parameter.name))
+        config = ConfigDict(
+            extra=extra,
+            ser_json_bytes="base64",
+            val_json_bytes="base64",
+            protected_namespaces=(),
+            validate_default=False,
+        )
+        try:
+            return create_model(f"Arguments of {self.task_type}", __config__=config, **fields)
+        except Exception as error:
+            raise ConfigurationError(
+                f"task {self.task_type!r}: its parameters cannot be described as JSON: {error}"
+            ) from error
+
+    def prepare(self) -> None:
+        """Make the model now, so that a wrong annotation is refused at registration rather than at the first call."""
+        self._model  # noqa: B018 - a cached property, made here on purpose
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Positional and named arguments under their names. Raises InvalidArguments."""
+        named = dict(kwargs)
+        names = [
+            parameter.name
+            for parameter in self.parameters
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        names = [name for name in names if name not in self._variadic]
+        if len(args) > len(names):
+            raise InvalidArguments(
+                self.task_type, [("", f"takes {len(names)} positional arguments, {len(args)} given")]
+            )
+        for name, value in zip(names, args, strict=False):
+            if name in named:
+                raise InvalidArguments(self.task_type, [(name, "given twice")])
+            named[name] = value
+        return named
+
+    @cached_property
+    def _variadic(self) -> frozenset[str]:
+        return frozenset(parameter.name for parameter in self.parameters if parameter.kind in VARIADIC)
+
+    def payload(self, arguments: Mapping[str, Any], *, strict: bool = False) -> dict[str, Any]:
+        """The arguments as they are stored: validated against the annotations, converted to JSON, defaults left out.
+
+        `strict` refuses what JSON clients get wrong (a text where a number belongs). Raises InvalidArguments, naming every
+        parameter that is missing, unknown, of another type, or not JSON.
+        """
+        from pydantic import ValidationError
+
+        unstorable = [fault for name, value in arguments.items() for fault in self._faults(name, value)]
+        if unstorable:
+            raise InvalidArguments(self.task_type, unstorable)
+        try:
+            checked = (
+                self._model.model_validate_json(dumps(dict(arguments)), strict=True)
+                if strict
+                else self._model.model_validate(dict(arguments))
+            )
+        except ValidationError as error:
+            raise InvalidArguments(self.task_type, _told(error)) from None
+        return self._stored(checked)
+
+    def _faults(self, name: str, value: Any) -> list[tuple[str, str]]:
+        """What in an argument cannot be JSON although its annotation does not say how to convert it."""
+        if _hashable(hint := self._hints.get(name, Any)) and hint in PLAIN:
+            return list(faults(value, name))
+        return []
+
+    def _stored(self, checked: Any) -> dict[str, Any]:
+        from pydantic_core import PydanticSerializationError
+
+        try:
+            stored: dict[str, Any] = checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        except (PydanticSerializationError, ValueError) as error:
+            raise InvalidArguments(self.task_type, [("", str(error))]) from None
+        left = [fault for name, value in stored.items() for fault in faults(value, name)]
+        if left:
+            raise InvalidArguments(self.task_type, left)
+        return stored
+
+    def arguments(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The stored arguments as the function takes them. Raises InvalidArguments if they no longer fit its signature."""
+        if self.plain:
+            return self._known(payload)
+        from pydantic import ValidationError
+
+        try:
+            checked = self._model.model_validate_json(dumps(dict(payload)))
+        except ValidationError as error:
+            raise InvalidArguments(self.task_type, _told(error)) from None
+        given = {
+            name: getattr(checked, _field(name))
+            for name in payload
+            if _field(name) in type(checked).model_fields
+        }
+        return given | dict(checked.model_extra or {})
+
+    def _known(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        names = {parameter.name for parameter in self.parameters}
+        missing = [
+            (parameter.name, "missing")
+            for parameter in self.parameters
+            if parameter.default is inspect.Parameter.empty and parameter.name not in payload
+        ]
+        unknown = [(name, "unknown") for name in payload if name not in names]
+        if missing or unknown:
+            raise InvalidArguments(self.task_type, missing + unknown)
+        return dict(payload)
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments, for forms and API documentation."""
+        schema: dict[str, Any] = self._model.model_json_schema(by_alias=True)
+        return schema
+
+
+def _hashable(hint: Any) -> bool:
+    try:
+        hash(hint)
+    except TypeError:
+        return False
+    return True
+
+
+def _field(name: str) -> str:
+    """A field name that pydantic takes: it refuses leading underscores and shadowed methods."""
+    return f"p_{name}"
+
+
+def _with_alias(default: Any, name: str) -> Any:
+    from pydantic import Field
+
+    return Field(default, alias=name)
+
+
+def _told(error: Any) -> list[tuple[str, str]]:
+    """Every fault that pydantic found: (path, sentence)."""
+    return [
+        (_path(entry["loc"]), str(entry["msg"]))
+        for entry in error.errors(include_url=False, include_context=False)
+    ]
+
+
+def _path(place: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in place:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path

@@ -1,0 +1,164 @@
+"""Taking tasks for a worker: atomically, in order, and only what that worker can start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.store.dialects import Instant
+from dumbwaiter.store.rows import Database, to_task
+from dumbwaiter.task import Status, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a worker asks for: so many tasks of one queue, of these types, within what it has free.
+
+    `needs` names for the types that need something how much of what; `free` is what the worker has of that.
+    `beat_for` is added to a task's own timeout: so long after its start heartbeats still count.
+    """
+
+    queue: str
+    slots: int
+    types: Sequence[str]
+    needs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    free: Mapping[str, float] = field(default_factory=dict)
+    beat_for: timedelta = timedelta(seconds=33)
+
+
+def startable(
+    types: Sequence[str], needs: Mapping[str, Mapping[str, float]], free: Mapping[str, float]
+) -> list[str]:
+    """The types of which at least one task could start now."""
+    return [name for name in types if fits(needs.get(name, {}), free)]
+
+
+def fits(need: Mapping[str, float], free: Mapping[str, float]) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in need.items())
+
+
+def chosen(candidates: Sequence[tuple[str, str]], want: Want) -> list[str]:
+    """Of (id, type) in the order in which they should run, the ids that can all start together. Pure."""
+    free = dict(want.free)
+    taken = []
+    for task_id, task_type in candidates:
+        need = want.needs.get(task_type, {})
+        if fits(need, free):
+            taken.append(task_id)
+            for name, amount in need.items():
+                free[name] -= amount
+    return taken
+
+
+def claim(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:
+    """Make due tasks this worker's, in the order in which they should run."""
+    types = startable(want.types, want.needs, want.free)
+    if not types or want.slots <= 0:
+        return []
+    limited = any(want.needs.get(name) for name in types)
+    if db.dialect.returning and not limited:
+        claimed = claim_at_once(db, connection, want, types, worker, now)
+    else:
+        claimed = claim_in_steps(db, connection, want, types, worker, now)
+    # RETURNING keeps no order
+    return sorted(claimed, key=lambda task: (-task.priority, task.run_at, task.id))
+
+
+def due(
+    db: Database, want: Want, types: Sequence[str], now: Instant, *columns: sa.Column[str]
+) -> sa.Select[tuple[str]]:
+    """The first due rows of the queue, locked; rows that another claimer has locked are passed over."""
+    tasks = db.tables.tasks
+    return (
+        sa.select(*columns)
+        .where(
+            tasks.c.ready,
+            tasks.c.status == Status.PENDING.value,
+            tasks.c.queue == want.queue,
+            tasks.c.task_type.in_(types),
+            sa.or_(tasks.c.start_before.is_(None), tasks.c.start_before > now),
+        )
+        .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
+        .limit(want.slots)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
+    """The update that makes rows this worker's: the attempt is charged here."""
+    tasks = db.tables.tasks
+    return sa.update(tasks).values(
+        status=Status.RUNNING.value,
+        ready=False,
+        attempt=tasks.c.attempt + 1,
+        version=tasks.c.version + 1,
+        worker_id=worker,
+        started_at=now,
+        heartbeat_at=now,
+        updated_at=now,
+        beat_until=db.dialect.after(now, tasks.c.timeout_seconds + want.beat_for.total_seconds()),
+        progress=0.0,
+        current_step=None,
+        progress_at=None,
+    )
+
+
+def claim_at_once(
+    db: Database, connection: Connection, want: Want, types: Sequence[str], worker: str, now: Instant
+) -> list[Task]:
+    """One statement. MATERIALIZED is a fence for the planner: without it, `IN (SELECT … LIMIT 3 FOR UPDATE SKIP LOCKED)`
+    under a nested-loop plan ran its subquery for each outer row and claimed 161 rows."""
+    tasks = db.tables.tasks
+    selected = due(db, want, types, now, tasks.c.id).cte("due")
+    if db.dialect.name == "postgresql":
+        selected = selected.prefix_with("MATERIALIZED")
+    statement = (
+        taking(db, want, worker, now).where(tasks.c.id.in_(sa.select(selected.c.id))).returning(*tasks.c)
+        if db.dialect.name == "sqlite"
+        else taking(db, want, worker, now).where(tasks.c.id == selected.c.id).returning(*tasks.c)
+    )
+    return [to_task(row) for row in connection.execute(statement).mappings().all()]
+
+
+def claim_in_steps(
+    db: Database, connection: Connection, want: Want, types: Sequence[str], worker: str, now: Instant
+) -> list[Task]:
+    """Lock, choose, mark, read: for databases without UPDATE … RETURNING, and where needs must be counted."""
+    tasks = db.tables.tasks
+    candidates = connection.execute(due(db, want, types, now, tasks.c.id, tasks.c.task_type)).all()
+    ids = chosen([(row[0], row[1]) for row in candidates], want)
+    if not ids:
+        return []
+    connection.execute(taking(db, want, worker, now).where(tasks.c.id.in_(ids)))
+    rows = connection.execute(sa.select(tasks).where(tasks.c.id.in_(ids))).mappings().all()
+    return [to_task(row) for row in rows]
+
+
+def claim_one(
+    db: Database, connection: Connection, task_id: str, worker: str, now: Instant, want: Want
+) -> Task | None:
+    """Make one given task this worker's, if it is due and nobody's: what an engine that was handed an id does."""
+    tasks = db.tables.tasks
+    due_now = (tasks.c.id == task_id, tasks.c.status == Status.PENDING.value, tasks.c.ready)
+    taken = connection.execute(taking(db, want, worker, now).where(*due_now)).rowcount == 1
+    if not taken:
+        return None
+    return to_task(connection.execute(sa.select(tasks).where(tasks.c.id == task_id)).mappings().one())
+
+
+def queues_with_work(db: Database, connection: Connection) -> list[str]:
+    """The queues in which something is ready, found by stepping through the index: one look-up a queue."""
+    tasks = db.tables.tasks
+    found: list[str] = []
+    while True:
+        statement = sa.select(tasks.c.queue).where(tasks.c.ready, tasks.c.status == Status.PENDING.value)
+        if found:
+            statement = statement.where(tasks.c.queue > found[-1])
+        name = connection.execute(statement.order_by(tasks.c.queue).limit(1)).scalar()
+        if name is None:
+            return found
+        found.append(str(name))

@@ -1,0 +1,277 @@
+"""The end of an attempt and the end of a task: every write that takes a task out of a status, each under its fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.errors import IllegalMove
+from dumbwaiter.store.dialects import Instant, moved
+from dumbwaiter.store.rows import Database, Finish, next_key, to_task
+from dumbwaiter.task import AttemptOutcome, Kind, Outcome, ResultFile, Status, Task
+
+# What every end clears: whoever held the task holds it no more.
+LET_GO: dict[str, Any] = {
+    "worker_id": None,
+    "heartbeat_at": None,
+    "beat_until": None,
+    "estimated_finish_at": None,
+}
+
+
+def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> Status | None:
+    """Write what the end of an attempt means. The status the task has now, or None if the attempt did not own it any more.
+
+    A cancel that was asked before this write wins, even if the function returned: one conditional update decides.
+    """
+    outcome = end.outcome
+    if outcome.kind is not Kind.CANCEL and not move(db, connection, end.task, outcome, now, uncancelled=True):
+        outcome = Outcome.cancelled()
+    elif outcome.kind is not Kind.CANCEL:
+        settle(db, connection, end.task, outcome, now)
+        record_files(db, connection, end, now)
+        return outcome.status
+    if not move(db, connection, end.task, outcome, now):
+        return None
+    settle(db, connection, end.task, outcome, now)
+    return outcome.status
+
+
+def move(
+    db: Database,
+    connection: Connection,
+    task: Task,
+    outcome: Outcome,
+    now: Instant,
+    *,
+    uncancelled: bool = False,
+) -> bool:
+    """The one update that takes a running task out of that status. False if the fence did not hold."""
+    tasks = db.tables.tasks
+    statement = (
+        sa.update(tasks)
+        .where(
+            tasks.c.id == task.id,
+            tasks.c.attempt == task.attempt,
+            tasks.c.worker_id == task.worker_id,
+            tasks.c.status == Status.RUNNING.value,
+        )
+        .values(LET_GO | changes(db, outcome, now) | {"updated_at": now, "version": tasks.c.version + 1})
+    )
+    if uncancelled:
+        statement = statement.where(tasks.c.cancel_requested_at.is_(None))
+    return connection.execute(statement).rowcount == 1
+
+
+def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
+    """The columns that an outcome changes, beside those that every end does."""
+    tasks = db.tables.tasks
+    told = {
+        "error_type": None if outcome.error_type is None else outcome.error_type[:200],
+        "error_message": outcome.error_message,
+        "user_message": outcome.user_message,
+    }
+    final = {"status": outcome.status.value, "finished_at": now, "active_key": None}
+    again = {"status": Status.PENDING.value, "progress": 0.0, "current_step": None, "progress_at": None}
+    match outcome.kind:
+        case Kind.SUCCEED:
+            return final | told | {"result": outcome.result, "progress": 1.0}
+        case Kind.FAIL | Kind.CANCEL:
+            return final | told
+        case Kind.RETRY:
+            return again | told | later(db, outcome.delay, now) | {"retry_count": tasks.c.retry_count + 1}
+        case Kind.SNOOZE:
+            return again | later(db, outcome.delay, now)
+        case Kind.RELEASE:
+            return again | {"ready": True, "interruption_count": tasks.c.interruption_count + 1}
+        case Kind.RESCUE:
+            return again | told | {"ready": True, "crash_count": tasks.c.crash_count + 1}
+
+
+def later(db: Database, delay: timedelta, now: Instant) -> dict[str, Any]:
+    return {"ready": delay <= timedelta(0), "run_at": moved(now, delay, db.dialect)}
+
+
+def settle(db: Database, connection: Connection, task: Task, outcome: Outcome, now: Instant) -> None:
+    """What follows an end in the same transaction: the history, and the task that waited for this one's key."""
+    if outcome.attempt_outcome is not AttemptOutcome.SUCCESS or task.attempt > 1:
+        record_attempt(db, connection, task, outcome, now)
+    if outcome.status.final:
+        promote(db, connection, task, now)
+
+
+def record_attempt(db: Database, connection: Connection, task: Task, outcome: Outcome, now: Instant) -> None:
+    row = {
+        "task_id": task.id,
+        "number": task.attempt,
+        "worker_id": task.worker_id,
+        "started_at": task.started_at,
+        "ended_at": now,
+        "outcome": outcome.attempt_outcome.value,
+        "error_type": None if outcome.error_type is None else outcome.error_type[:200],
+        "error": outcome.error_message,
+        "traceback": outcome.traceback,
+    }
+    connection.execute(sa.insert(db.tables.attempts).values(row))
+
+
+def record_files(db: Database, connection: Connection, end: Finish, now: Instant) -> None:
+    """The files become visible with the success, in its transaction."""
+    if end.outcome.kind is not Kind.SUCCEED or not end.files:
+        return
+    # of two publishes under one name the last wins
+    for file in {file.name: file for file in end.files}.values():
+        connection.execute(sa.insert(db.tables.files).values(file_values(end.task, file, now)))
+
+
+def file_values(task: Task, file: ResultFile, now: Instant) -> dict[str, Any]:
+    return {
+        "task_id": task.id,
+        "name": file.name,
+        "attempt": file.attempt,
+        "content_type": file.content_type,
+        "size": file.size,
+        "sha256": file.sha256,
+        "object_key": file.object_key,
+        "created_at": now,
+        "expires_at": file.expires_at,
+    }
+
+
+def promote(db: Database, connection: Connection, task: Task, now: Instant) -> None:
+    """The task that waited for this one's key gets the key and, if it is due, may start."""
+    if task.active_key is None:
+        return
+    tasks = db.tables.tasks
+    statement = (
+        sa.update(tasks)
+        .where(tasks.c.active_key == next_key(task.active_key))
+        .values(
+            active_key=task.active_key,
+            waits_for=None,
+            ready=tasks.c.run_at <= now,
+            updated_at=now,
+            version=tasks.c.version + 1,
+        )
+    )
+    connection.execute(statement)
+
+
+def cancel(db: Database, connection: Connection, task_id: str, now: Instant, why: str) -> Task | None:
+    """Cancel a task: at once if it waits, by request if it runs. None if there is no such task.
+
+    Raises IllegalMove if it ended before. The row is locked first, so a claim or a finish comes wholly before or after.
+    """
+    task = locked(db, connection, task_id)
+    if task is None:
+        return None
+    if task.status.final:
+        raise IllegalMove(task, "cancel")
+    if task.status is Status.PENDING:
+        cancel_pending(db, connection, task, now, why)
+    else:
+        request_cancel(db, connection, task, now)
+    return locked(db, connection, task_id)
+
+
+def locked(db: Database, connection: Connection, task_id: str) -> Task | None:
+    tasks = db.tables.tasks
+    row = (
+        connection.execute(sa.select(tasks).where(tasks.c.id == task_id).with_for_update()).mappings().first()
+    )
+    return None if row is None else to_task(row)
+
+
+def cancel_pending(
+    db: Database, connection: Connection, task: Task, now: Instant, why: str, *, takes_key: bool = False
+) -> bool:
+    """End a task that has not started. False if a claim was faster. If the caller takes its key, no follower gets it."""
+    tasks = db.tables.tasks
+    statement = (
+        sa.update(tasks)
+        .where(tasks.c.id == task.id, tasks.c.status == Status.PENDING.value)
+        .values(
+            status=Status.CANCELLED.value,
+            ready=False,
+            waits_for=None,
+            active_key=None,
+            finished_at=now,
+            updated_at=now,
+            cancel_requested_at=now,
+            error_message=why,
+            version=tasks.c.version + 1,
+        )
+    )
+    ended = connection.execute(statement).rowcount == 1
+    if ended and not takes_key:
+        promote(db, connection, task, now)
+    return ended
+
+
+def request_cancel(db: Database, connection: Connection, task: Task, now: Instant) -> None:
+    """Ask whoever runs the task to end it. A second request changes nothing."""
+    tasks = db.tables.tasks
+    connection.execute(
+        sa.update(tasks)
+        .where(
+            tasks.c.id == task.id,
+            tasks.c.status == Status.RUNNING.value,
+            tasks.c.cancel_requested_at.is_(None),
+        )
+        .values(cancel_requested_at=now, updated_at=now, version=tasks.c.version + 1)
+    )
+
+
+def rescue(
+    db: Database,
+    connection: Connection,
+    now: Instant,
+    lease: timedelta,
+    decide: Callable[[Task, str], Outcome],
+    limit: int,
+) -> list[tuple[Task, Outcome]]:
+    """Take back what silent workers hold: each task with what that means for it, as `decide` says."""
+    tasks = db.tables.tasks
+    silent = (
+        sa.select(tasks)
+        .where(
+            tasks.c.heartbeat_at.is_not(None),
+            tasks.c.heartbeat_at < moved(now, -lease, db.dialect),
+            tasks.c.status == Status.RUNNING.value,
+        )
+        .order_by(tasks.c.heartbeat_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    rescued = []
+    for row in connection.execute(silent).mappings().all():
+        task = to_task(row)
+        outcome = decide(
+            task, f"worker {task.worker_id} was last heard of at {task.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        if move(db, connection, task, outcome, now):
+            settle(db, connection, task, outcome, now)
+            rescued.append((task, outcome))
+    return rescued
+
+
+def expire(db: Database, connection: Connection, now: Instant, limit: int) -> list[Task]:
+    """End what was to start before an instant that has passed."""
+    tasks = db.tables.tasks
+    late = (
+        sa.select(tasks)
+        .where(tasks.c.status == Status.PENDING.value, tasks.c.start_before <= now)
+        .order_by(tasks.c.start_before)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    expired: Sequence[Task] = [to_task(row) for row in connection.execute(late).mappings().all()]
+    return [
+        task
+        for task in expired
+        if cancel_pending(db, connection, task, now, "expired: it had not started in time")
+    ]

@@ -1,0 +1,226 @@
+"""Putting a task into the table, and what a business key or a request key does to that."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.errors import DuplicateTask, KeyContended, RequestKeyReused
+from dumbwaiter.store.dialects import Instant, moved
+from dumbwaiter.store.ending import cancel_pending, request_cancel
+from dumbwaiter.store.rows import Database, NewTask, next_key, to_task
+from dumbwaiter.task import Status, Task
+
+# How long an enqueue waits for whoever holds its key in an open transaction.
+PATIENCE = 5.0
+
+
+def enqueue(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
+    """The id of the task that the caller should look at, and whether it was inserted just now.
+
+    Raises DuplicateTask, RequestKeyReused, KeyContended.
+    """
+    replayed = by_request_key(db, connection, new)
+    if replayed is not None:
+        return replayed, False
+    if new.active_key is None:
+        return insert_plain(db, connection, new, now)
+    reusable = still_valid(db, connection, new, now)
+    if reusable is not None:
+        return reusable, False
+    return insert_keyed(db, connection, new, new.active_key, now)
+
+
+def insert_plain(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
+    """A task without a business key collides with nothing, unless its request is being sent twice at this moment."""
+    if new.request_key is None:
+        connection.execute(sa.insert(db.tables.tasks).values(values(db, new, now)))
+        return new.id, True
+    if db.dialect.insert_once(connection, db.tables.tasks, values(db, new, now)):
+        return new.id, True
+    replayed = by_request_key(db, connection, new, locked=True)
+    if replayed is None:
+        raise KeyContended("the same request is being made by another transaction; send it again")
+    return replayed, False
+
+
+def insert_keyed(
+    db: Database, connection: Connection, new: NewTask, key: str, now: Instant
+) -> tuple[str, bool]:
+    """One active task for each key: look, insert unless somebody was faster, look again.
+
+    Looking first costs one read and spares MySQL the lock that a failed insert leaves on the holder's row.
+    """
+    give_up = time.monotonic() + PATIENCE
+    tries = 0
+    while True:
+        holder = by_active_key(db, connection, key, locked=tries > 0)
+        if holder is not None:
+            settled = settle_duplicate(db, connection, new, holder, now)
+            if settled is not None:
+                return settled
+        elif db.dialect.insert_once(connection, db.tables.tasks, values(db, new, now, key)):
+            return new.id, True
+        tries += 1
+        if new.request_key is not None and (replayed := by_request_key(db, connection, new, locked=True)):
+            return replayed, False
+        if time.monotonic() > give_up:
+            raise KeyContended(
+                f"the key {new.business_key!r} stayed locked by an open transaction for {PATIENCE:.0f} s"
+            )
+        time.sleep(random.uniform(0, 0.003) * tries)
+
+
+def settle_duplicate(
+    db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant
+) -> tuple[str, bool] | None:
+    """What becomes of an enqueue whose key is taken; None if the holder ended meanwhile and we should look again."""
+    ending = holder.status is Status.RUNNING and holder.cancel_requested_at is not None
+    match new.on_duplicate:
+        case "reject":
+            raise DuplicateTask(holder)
+        case "return" if not ending:
+            return holder.id, False
+        case "replace" if holder.status is Status.PENDING:
+            cancel_pending(db, connection, holder, now, f"replaced by task {new.id}", takes_key=True)
+            return None
+        case "replace":
+            request_cancel(db, connection, holder, now)
+            drop_follower(db, connection, new, holder, now)
+            return queue_behind(db, connection, new, holder, now)
+        case _:
+            return queue_behind(db, connection, new, holder, now)
+
+
+def queue_behind(
+    db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant
+) -> tuple[str, bool] | None:
+    """Wait for the holder of the key, in the one slot there is for that; a second asker gets the first one's task."""
+    if not still_active(db, connection, holder):
+        return None
+    slot = next_key(str(holder.active_key))
+    follower = by_active_key(db, connection, slot)
+    if follower is not None:
+        return follower.id, False
+    row = values(db, new, now, slot) | {"waits_for": holder.id, "ready": False}
+    return (new.id, True) if db.dialect.insert_once(connection, db.tables.tasks, row) else None
+
+
+def drop_follower(db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant) -> None:
+    follower = by_active_key(db, connection, next_key(str(holder.active_key)))
+    if follower is not None:
+        cancel_pending(db, connection, follower, now, f"replaced by task {new.id}", takes_key=True)
+
+
+def still_active(db: Database, connection: Connection, holder: Task) -> bool:
+    """The holder has not ended, and will not before this transaction does.
+
+    On PostgreSQL KEY SHARE is held off by the finish alone (it changes a unique column), so heartbeats go on.
+    """
+    tasks = db.tables.tasks
+    statement = (
+        sa.select(tasks.c.active_key)
+        .where(tasks.c.id == holder.id)
+        .with_for_update(read=True, key_share=True)
+    )
+    return connection.execute(statement).scalar() == holder.active_key
+
+
+def by_active_key(db: Database, connection: Connection, key: str, *, locked: bool = False) -> Task | None:
+    """The holder of a key. `locked` sees rows committed after this transaction's snapshot on MySQL."""
+    tasks = db.tables.tasks
+    statement = sa.select(tasks).where(tasks.c.active_key == key)
+    if locked and db.dialect.name == "mysql":
+        statement = statement.with_for_update(read=True)
+    row = connection.execute(statement).mappings().first()
+    return None if row is None else to_task(row)
+
+
+def by_request_key(db: Database, connection: Connection, new: NewTask, *, locked: bool = False) -> str | None:
+    """The task that the same request made before. Raises RequestKeyReused if that had another body."""
+    if new.request_key is None:
+        return None
+    tasks = db.tables.tasks
+    statement = sa.select(tasks).where(tasks.c.request_key == new.request_key)
+    if locked and db.dialect.name == "mysql":
+        statement = statement.with_for_update(read=True)
+    row = connection.execute(statement).mappings().first()
+    if row is None:
+        return None
+    if row["request_hash"] != new.request_hash:
+        raise RequestKeyReused(to_task(row))
+    return str(row["id"])
+
+
+def still_valid(db: Database, connection: Connection, new: NewTask, now: Instant) -> str | None:
+    """The newest success under this key that is young enough to be given out again, with all its files still there."""
+    if new.reuse_for is None:
+        return None
+    tasks, files = db.tables.tasks, db.tables.files
+    gone = sa.exists().where(
+        files.c.task_id == tasks.c.id,
+        sa.or_(files.c.deleted_at.is_not(None), files.c.expires_at <= now),
+    )
+    statement = (
+        sa.select(tasks.c.id)
+        .where(
+            tasks.c.task_type == new.task_type,
+            tasks.c.business_key == new.business_key,
+            tasks.c.owner.is_(None) if new.owner is None else tasks.c.owner == new.owner,
+            tasks.c.status == Status.SUCCESS,
+            tasks.c.finished_at > moved(now, -new.reuse_for, db.dialect),
+            sa.not_(gone),
+        )
+        .order_by(tasks.c.id.desc())
+        .limit(1)
+    )
+    found = connection.execute(statement).scalar()
+    return None if found is None else str(found)
+
+
+def values(db: Database, new: NewTask, now: Instant, key: str | None = None) -> dict[str, Any]:
+    """The row of a new task. It is ready at once unless it is due later."""
+    run_at: Any = (
+        new.run_at if new.run_at is not None else moved(now, new.delay, db.dialect) if new.delay else now
+    )
+    ready: Any = not new.delay if new.run_at is None else due(new.run_at, now)
+    return {
+        "id": new.id,
+        "task_type": new.task_type,
+        "queue": new.queue,
+        "priority": new.priority,
+        "business_key": new.business_key,
+        "owner": new.owner,
+        "active_key": key,
+        "request_key": new.request_key,
+        "request_hash": new.request_hash,
+        "payload": dict(new.payload),
+        "status": Status.PENDING.value,
+        "ready": ready,
+        "attempt": 0,
+        "retry_count": 0,
+        "max_retry_count": new.max_retry_count,
+        "crash_count": 0,
+        "max_crash_count": new.max_crash_count,
+        "interruption_count": 0,
+        "version": 0,
+        "progress": 0.0,
+        "timeout_seconds": None if new.timeout is None else new.timeout.total_seconds(),
+        "run_at": run_at,
+        "start_before": new.start_before,
+        "created_at": now,
+        "updated_at": now,
+        "retry_of": new.retry_of,
+        "meta": dict(new.meta) or None,
+    }
+
+
+def due(run_at: datetime, now: Instant) -> Any:
+    if isinstance(now, datetime):
+        return run_at <= now
+    return now >= run_at

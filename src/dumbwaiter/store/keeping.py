@@ -1,0 +1,149 @@
+"""Keeping the table going: heartbeats, progress, making due tasks ready, and who works here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.store.dialects import Instant, moved
+from dumbwaiter.store.rows import Database, Report, Standing, WorkerRow
+from dumbwaiter.task import Fence, Status
+
+
+def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
+    """The heartbeat: one statement for all the tasks of a worker.
+
+    It beats only for tasks within their time (timeout, grace, 30 s): a worker that neither ends a task nor notices must
+    not keep it for ever. Found by the index on heartbeat_at: as many rows as run anywhere.
+    """
+    tasks = db.tables.tasks
+    return (
+        sa.update(tasks)
+        .where(
+            tasks.c.heartbeat_at.is_not(None),
+            tasks.c.worker_id == worker,
+            sa.or_(tasks.c.beat_until.is_(None), tasks.c.beat_until > now),
+        )
+        .values(heartbeat_at=now)
+    )
+
+
+def worker_beating(db: Database, worker: Any, now: Instant) -> sa.Update:
+    workers = db.tables.workers
+    return sa.update(workers).where(workers.c.name == worker).values(heartbeat_at=now)
+
+
+def report(db: Database, connection: Connection, reports: Sequence[Report], now: Instant) -> None:
+    """Write how far running attempts have come. Progress never goes back within an attempt."""
+    tasks = db.tables.tasks
+    for entry in reports:
+        values: dict[str, Any] = {"updated_at": now, "progress_at": now, "version": tasks.c.version + 1}
+        if entry.progress.fraction is not None:
+            further = tasks.c.progress > entry.progress.fraction
+            values["progress"] = sa.case((further, tasks.c.progress), else_=entry.progress.fraction)
+        if entry.progress.step is not None:
+            values["current_step"] = entry.progress.step[:200]
+        if entry.remaining is not None:
+            values["estimated_finish_at"] = moved(now, entry.remaining, db.dialect)
+        fence = entry.task.fence
+        connection.execute(sa.update(tasks).where(*holds(db, fence)).values(values))
+
+
+def holds(db: Database, fence: Fence) -> tuple[sa.ColumnElement[bool], ...]:
+    """The fence as conditions."""
+    tasks = db.tables.tasks
+    return (
+        tasks.c.id == fence.task_id,
+        tasks.c.attempt == fence.attempt,
+        tasks.c.worker_id == fence.worker_id,
+        tasks.c.status == Status.RUNNING.value,
+    )
+
+
+def standing(db: Database, connection: Connection, fences: Sequence[Fence]) -> dict[Fence, Standing]:
+    """Which of these attempts still own their tasks, and which were asked to end."""
+    tasks = db.tables.tasks
+    columns = (tasks.c.id, tasks.c.attempt, tasks.c.worker_id, tasks.c.status, tasks.c.cancel_requested_at)
+    rows = connection.execute(
+        sa.select(*columns).where(tasks.c.id.in_([fence.task_id for fence in fences]))
+    ).all()
+    found = {
+        Fence(row[0], row[2], row[1]): row[4] is not None for row in rows if row[3] == Status.RUNNING.value
+    }
+    return {fence: Standing(fence in found, found.get(fence, False)) for fence in fences}
+
+
+def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tuple[int, list[str]]:
+    """Make ready what has become due, the earliest first: how many, and in which queues."""
+    tasks = db.tables.tasks
+    waiting = (
+        tasks.c.status == Status.PENDING.value,
+        sa.not_(tasks.c.ready),
+        tasks.c.waits_for.is_(None),
+    )
+    due = (
+        sa.select(tasks.c.id, tasks.c.queue)
+        .where(*waiting, tasks.c.run_at <= now)
+        .order_by(tasks.c.run_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(due).all()
+    if not rows:
+        return 0, []
+    connection.execute(
+        sa.update(tasks).where(tasks.c.id.in_([row[0] for row in rows]), *waiting).values(ready=True)
+    )
+    return len(rows), sorted({row[1] for row in rows})
+
+
+def next_due(db: Database, connection: Connection) -> datetime | None:
+    """When the next task that waits for its time is due."""
+    tasks = db.tables.tasks
+    earliest = (
+        sa.select(tasks.c.run_at)
+        .where(tasks.c.status == Status.PENDING.value, sa.not_(tasks.c.ready), tasks.c.waits_for.is_(None))
+        .order_by(tasks.c.run_at)
+        .limit(1)
+    )
+    found: datetime | None = connection.execute(earliest).scalar()
+    return found
+
+
+def register(db: Database, connection: Connection, worker: WorkerRow, now: Instant) -> None:
+    values = {
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "version": worker.version,
+        "queues": dict(worker.queues),
+        "capacity": dict(worker.capacity),
+        "started_at": now,
+        "heartbeat_at": now,
+        "stopping": False,
+    }
+    connection.execute(sa.insert(db.tables.workers).values(values))
+
+
+def forget_silent(db: Database, connection: Connection, now: Instant, after: timedelta) -> None:
+    """Forget workers that have not been heard of for so long."""
+    workers = db.tables.workers
+    connection.execute(sa.delete(workers).where(workers.c.heartbeat_at < moved(now, -after, db.dialect)))
+
+
+def to_worker(row: sa.RowMapping) -> WorkerRow:
+    return WorkerRow(
+        name=row["name"],
+        host=row["host"],
+        pid=row["pid"],
+        version=row["version"],
+        queues=row["queues"],
+        capacity=row["capacity"],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        stopping=row["stopping"],
+    )

@@ -1,0 +1,1 @@
+"""The migrations of the task tables, run by Alembic through `Schema.migrate`."""

@@ -1,0 +1,193 @@
+"""Rows and values: a task that is to be inserted, a row that was read, an attempt's end that is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from dumbwaiter.store.dialects import Dialect, Instant
+from dumbwaiter.store.tables import Tables
+from dumbwaiter.task import Attempt, AttemptOutcome, Outcome, Progress, ResultFile, Status, Task
+
+OnDuplicate = Literal["return", "reject", "after", "replace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The two things that every statement is made from: the tables and the dialect."""
+
+    tables: Tables
+    dialect: Dialect
+
+    def now(self, given: datetime | None) -> Instant:
+        """The instant to work with: a literal in tests, else the database's clock."""
+        return given if given is not None else self.dialect.now()
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task as it is asked for, before it has a row."""
+
+    id: str
+    task_type: str
+    payload: Mapping[str, Any]
+    queue: str = "default"
+    priority: int = 0
+    business_key: str | None = None
+    owner: str | None = None
+    on_duplicate: OnDuplicate = "return"
+    reuse_for: timedelta | None = None
+    request_key: str | None = None
+    request_hash: str | None = None
+    delay: timedelta = timedelta(0)
+    run_at: datetime | None = None
+    start_before: datetime | None = None
+    timeout: timedelta | None = timedelta(hours=1)
+    max_retry_count: int = 3
+    max_crash_count: int = 3
+    retry_of: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def active_key(self) -> str | None:
+        return (
+            None if self.business_key is None else active_key(self.task_type, self.owner, self.business_key)
+        )
+
+
+def active_key(task_type: str, owner: str | None, business_key: str) -> str:
+    """What is unique among the active tasks: a hash, so that no collation and no length limit can confuse two keys."""
+    return digest(task_type, owner or "", business_key)
+
+
+def next_key(key: str) -> str:
+    """The slot of the one task that may wait for the holder of this key."""
+    return digest(key, "next")
+
+
+def request_key(owner: str | None, key: str) -> str:
+    """An Idempotency-Key, unique with its owner."""
+    return digest(owner or "", key)
+
+
+def digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of an attempt, as it is to be written: the task as it was claimed, what its end means, its files."""
+
+    task: Task
+    outcome: Outcome
+    files: Sequence[ResultFile] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress of a running attempt, as it is to be written."""
+
+    task: Task
+    progress: Progress
+    remaining: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the database sees an attempt that a worker runs."""
+
+    owned: bool
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker as the others see it."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: Mapping[str, int]
+    capacity: Mapping[str, float]
+    started_at: datetime
+    heartbeat_at: datetime
+    stopping: bool
+
+
+def to_task(row: sa.RowMapping, files: Sequence[ResultFile] = ()) -> Task:
+    """A row of the tasks table as the value that the rest of the program knows."""
+    seconds = row["timeout_seconds"]
+    return Task(
+        id=row["id"],
+        task_type=row["task_type"],
+        queue=row["queue"],
+        status=Status(row["status"]),
+        payload=row["payload"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        run_at=row["run_at"],
+        priority=row["priority"],
+        business_key=row["business_key"],
+        owner=row["owner"],
+        result=row["result"],
+        attempt=row["attempt"],
+        retry_count=row["retry_count"],
+        max_retry_count=row["max_retry_count"],
+        crash_count=row["crash_count"],
+        max_crash_count=row["max_crash_count"],
+        interruption_count=row["interruption_count"],
+        worker_id=row["worker_id"],
+        version=row["version"],
+        progress=row["progress"],
+        current_step=row["current_step"],
+        progress_at=row["progress_at"],
+        estimated_finish_at=row["estimated_finish_at"],
+        error_type=row["error_type"],
+        error_message=row["error_message"],
+        user_message=row["user_message"],
+        timeout=None if seconds is None else timedelta(seconds=seconds),
+        start_before=row["start_before"],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        finished_at=row["finished_at"],
+        cancel_requested_at=row["cancel_requested_at"],
+        retry_of=row["retry_of"],
+        retried_as=row["retried_as"],
+        waits_for=row["waits_for"],
+        active_key=row["active_key"],
+        meta=row["meta"] or {},
+        files=files,
+    )
+
+
+def to_attempt(row: sa.RowMapping) -> Attempt:
+    return Attempt(
+        number=row["number"],
+        worker_id=row["worker_id"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=AttemptOutcome(row["outcome"]),
+        error_type=row["error_type"],
+        error=row["error"],
+        traceback=row["traceback"],
+    )
+
+
+def to_file(row: sa.RowMapping) -> ResultFile:
+    return ResultFile(
+        name=row["name"],
+        content_type=row["content_type"],
+        size=row["size"],
+        sha256=row["sha256"],
+        object_key=row["object_key"],
+        attempt=row["attempt"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        deleted_at=row["deleted_at"],
+    )

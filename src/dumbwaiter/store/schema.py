@@ -1,0 +1,157 @@
+"""The schema of the database: which version it has, how it is brought up to date, and which environment it is for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.errors import SchemaMismatch, WrongEnvironment
+from dumbwaiter.settings import Settings
+from dumbwaiter.store.connections import Connections
+from dumbwaiter.store.tables import Tables
+
+# The revision that this version of the package works with; a test compares it with the newest migration, so that nothing
+# has to import Alembic (some 900 ms) to know it.
+REVISION = "0001"
+INSTALLED = 1
+
+
+class Schema:
+    """Keeps a process from working on tables that are missing, too old, too new, or another environment's.
+
+    A SQLite file is created and brought up to date by itself; the tables of a server only when `migrate` is called.
+    """
+
+    def __init__(self, connections: Connections, tables: Tables, settings: Settings) -> None:
+        self._connections = connections
+        self._tables = tables
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._fine = False
+
+    def ensure(self) -> None:
+        """Raise SchemaMismatch or WrongEnvironment unless the database is ours to work on. Looks once in a process."""
+        if self._fine:
+            return
+        with self._lock:
+            if self._fine:
+                return
+            if self._connections.dialect.name == "sqlite" and self.revision() is None:
+                self._upgrade()
+            self.check()
+            self._fine = True
+
+    def check(self) -> None:
+        """Look now. Raises SchemaMismatch, WrongEnvironment."""
+        found = self.revision()
+        if found is None:
+            raise SchemaMismatch("the database has no Dumbwaiter tables yet: run `dumbwaiter migrate`")
+        if found < REVISION:
+            if self._connections.dialect.name == "sqlite":
+                self._upgrade()
+            else:
+                raise SchemaMismatch(
+                    f"the database's tables are at revision {found}, this version needs {REVISION}: run `dumbwaiter migrate`"
+                )
+        if found > REVISION:
+            raise SchemaMismatch(
+                f"the database's tables are at revision {found}, newer than this version knows ({REVISION}): "
+                "upgrade the dumbwaiter package in this process"
+            )
+        self._check_environment()
+
+    def revision(self) -> str | None:
+        """The revision that the database has, or None without our tables."""
+        table = sa.table(self._tables.version_table, sa.column("version_num"), schema=self._tables.schema)
+        with self._connections.reading() as connection:
+            if not sa.inspect(connection).has_table(self._tables.version_table, schema=self._tables.schema):
+                return None
+            found = connection.execute(sa.select(table.c.version_num)).scalar()
+        return None if found is None else str(found)
+
+    def _check_environment(self) -> None:
+        installation = self._tables.installation
+        with self._connections.reading() as connection:
+            found = connection.execute(sa.select(installation.c.environment)).scalar()
+        if found is not None and found != self._settings.env:
+            raise WrongEnvironment(
+                f"this database was installed for the environment {found!r}, and this process runs in {self._settings.env!r}; "
+                "set DUMBWAITER_ENV, or give the process its own database"
+            )
+
+    def migrate(self) -> list[str]:
+        """Bring the tables up to date, whoever else tries at the same time. The revisions that were applied."""
+        before = self.revision()
+        self._upgrade()
+        self._fine = False
+        self.check()
+        after = self.revision()
+        return [] if before == after else [str(after)]
+
+    def _upgrade(self) -> None:
+        with self._alone(), self._migrating() as connection:
+            upgrade(connection, self._tables)
+            self._note_environment(connection)
+
+    @contextlib.contextmanager
+    def _migrating(self) -> Iterator[Connection]:
+        # not engine.begin(): a migration may have to leave the transaction (CREATE INDEX CONCURRENTLY)
+        if self._connections.dialect.name == "sqlite":
+            with self._connections.writing() as connection:
+                yield connection
+            return
+        with self._connections.engine.connect() as connection:
+            yield connection
+            connection.commit()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold off other migrations. The lock has a connection of its own: a session's lock outlives its transaction."""
+        name = f"{self._tables.schema or ''}{self._tables.prefix}migrate"
+        match self._connections.dialect.name:
+            case "postgresql":
+                take: Any = sa.select(sa.func.pg_advisory_lock(sa.func.hashtext(name)))
+                give: Any = sa.select(sa.func.pg_advisory_unlock(sa.func.hashtext(name)))
+            case "mysql":
+                take, give = sa.select(sa.func.get_lock(name, 60)), sa.select(sa.func.release_lock(name))
+            case _:
+                # BEGIN IMMEDIATE is lock enough
+                yield
+                return
+        with self._connections.reading() as connection:
+            connection.execute(take)
+            try:
+                yield
+            finally:
+                connection.execute(give)
+
+    def _note_environment(self, connection: Connection) -> None:
+        installation = self._tables.installation
+        if connection.execute(sa.select(installation.c.id)).first() is None:
+            row = {
+                "id": INSTALLED,
+                "environment": self._settings.env,
+                "installed_at": self._connections.dialect.now(),
+            }
+            connection.execute(sa.insert(installation).values(row))
+
+
+def upgrade(connection: Connection, tables: Tables, revision: str = "head") -> None:
+    """Run the migrations on this connection."""
+    import logging
+
+    from alembic import command
+    from alembic.config import Config
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    config = Config()
+    config.set_main_option("script_location", "dumbwaiter.store:migrations")
+    config.attributes.update(connection=connection, tables=tables)
+    if tables.schema is not None:
+        connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
+    command.upgrade(config, revision)

@@ -1,0 +1,395 @@
+"""The task table as the rest of the program sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dumbwaiter.errors import IllegalMove, UnknownTask
+from dumbwaiter.retry import crashed
+from dumbwaiter.settings import Settings
+from dumbwaiter.store import claiming, ending, enqueueing, keeping, waking
+from dumbwaiter.store.claiming import Want
+from dumbwaiter.store.connections import Connections
+from dumbwaiter.store.dialects import Instant
+from dumbwaiter.store.rows import (
+    Database,
+    Finish,
+    NewTask,
+    Report,
+    Standing,
+    WorkerRow,
+    to_attempt,
+    to_file,
+    to_task,
+)
+from dumbwaiter.store.schema import Schema
+from dumbwaiter.store.tables import Tables
+from dumbwaiter.task import Attempt, Fence, Outcome, ResultFile, Status, Task
+
+log = logging.getLogger("dumbwaiter")
+
+
+class Store:
+    """The task table of one database.
+
+    Methods may be called from any thread. `now` is for tests; by default every instant is the database's own. Each raises
+    DatabaseUnavailable if the database cannot be reached, SchemaMismatch if its tables are not those of this version, and
+    WrongEnvironment if it was installed for another environment.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.connections = Connections(settings.database, pgbouncer=settings.pgbouncer)
+        self.tables = Tables(settings.table_prefix, settings.schema)
+        self.db = Database(self.tables, self.connections.dialect)
+        self.schema = Schema(self.connections, self.tables, settings)
+        self._listeners: list[Callable[[str], None]] = []
+
+    @property
+    def kind(self) -> str:
+        """Which database it is: "sqlite", "postgresql" or "mysql"."""
+        return self.connections.dialect.name
+
+    def now(self) -> datetime:
+        """What the database's clock says."""
+        now = self.db.dialect.now()
+        if isinstance(now, datetime):
+            return now
+        with self.connections.reading() as connection:
+            return connection.execute(sa.select(now)).scalar_one()  # type: ignore[no-any-return]
+
+    # waking up
+
+    def on_ready(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call the listener with a queue's name whenever this process made a task of it ready. Returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def listen(self, heard: Callable[[], None], stopped: threading.Event) -> None:
+        """Call `heard` whenever another process may have made something ready, until stopped."""
+        waking.listen(self.connections, self.settings.listen_database, self.tables.channel, heard, stopped)
+
+    def _announce(self, connection: Connection, queues: Sequence[str]) -> None:
+        """Wake workers elsewhere once this transaction commits: a hint, which may be lost."""
+        for queue in queues:
+            self.db.dialect.notify(connection, self.tables.channel, queue)
+
+    def _woken(self, queues: Sequence[str]) -> None:
+        for queue in queues:
+            for listener in list(self._listeners):
+                listener(queue)
+
+    # producing
+
+    def enqueue(
+        self, new: NewTask, *, connection: Connection | None = None, now: datetime | None = None
+    ) -> tuple[Task, bool]:
+        """Insert a task, or find the one that its key stands for. The task, and whether it is new.
+
+        On the caller's `connection` it commits and rolls back with the caller's own writes.
+
+        Raises DuplicateTask, RequestKeyReused, KeyContended.
+        """
+        self.schema.ensure()
+        if connection is not None:
+            return self._enqueue(connection, new, now)
+        with self._guarded(new):
+            task, created = self.connections.again(
+                lambda own: self._enqueue(own, new, now),
+                single=new.active_key is None and self.kind != "postgresql",
+            )
+        if created and task.status is Status.PENDING:
+            self._woken([task.queue])
+        return task, created
+
+    def _enqueue(self, connection: Connection, new: NewTask, given: datetime | None) -> tuple[Task, bool]:
+        now = self.db.now(given)
+        task_id, created = enqueueing.enqueue(self.db, connection, new, now)
+        if created and not new.delay and new.run_at is None:
+            self._announce(connection, [new.queue])
+        task = self._read(connection, task_id)
+        assert task is not None
+        return task, created
+
+    @contextlib.contextmanager
+    def _guarded(self, new: NewTask) -> Iterator[None]:
+        """On MySQL the key is locked by name until the insert is committed: without, racing enqueues deadlock."""
+        if new.active_key is None or self.kind != "mysql":
+            yield
+            return
+        with self.connections.reading() as guard:
+            self.db.dialect.guard_key(guard, new.active_key)
+            try:
+                yield
+            finally:
+                self.db.dialect.unguard_key(guard, new.active_key)
+
+    def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
+        """Cancel a task that waits; ask the worker of one that runs. Raises UnknownTask, IllegalMove (it has ended)."""
+        self.schema.ensure()
+        task = self.connections.again(
+            lambda connection: ending.cancel(self.db, connection, task_id, self.db.now(now), why)
+        )
+        if task is None:
+            raise UnknownTask(task_id)
+        self._woken([task.queue])
+        return task
+
+    def note_retry(self, old: Task, new: Task) -> None:
+        """Let a finished task name the one that was made from it."""
+        tasks = self.tables.tasks
+        with self.connections.single() as connection:
+            connection.execute(
+                sa.update(tasks)
+                .where(tasks.c.id == old.id, tasks.c.retried_as.is_(None))
+                .values(retried_as=new.id)
+            )
+
+    # reading
+
+    def _read(self, connection: Connection, task_id: str) -> Task | None:
+        tasks = self.tables.tasks
+        row = connection.execute(sa.select(tasks).where(tasks.c.id == task_id)).mappings().first()
+        if row is None:
+            return None
+        files = self._files(connection, task_id) if row["status"] == Status.SUCCESS.value else ()
+        return to_task(row, files)
+
+    def _files(self, connection: Connection, task_id: str) -> Sequence[ResultFile]:
+        files = self.tables.files
+        statement = sa.select(files).where(files.c.task_id == task_id).order_by(files.c.name)
+        return tuple(to_file(row) for row in connection.execute(statement).mappings())
+
+    def get(self, task_id: str) -> Task:
+        """The task with its files. Raises UnknownTask."""
+        self.schema.ensure()
+        with self.connections.reading() as connection:
+            task = self._read(connection, task_id)
+        if task is None:
+            raise UnknownTask(task_id)
+        return task
+
+    def find(
+        self,
+        *,
+        status: str | None = None,
+        task_type: str | None = None,
+        queue: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """Tasks, the newest first, without their files. `before` is the id after which the last page ended."""
+        self.schema.ensure()
+        tasks = self.tables.tasks
+        statement = sa.select(tasks).order_by(tasks.c.id.desc()).limit(limit)
+        wanted = {
+            tasks.c.status: status,
+            tasks.c.task_type: task_type,
+            tasks.c.queue: queue,
+            tasks.c.owner: owner,
+            tasks.c.business_key: key,
+        }
+        for column, value in wanted.items():
+            if value is not None:
+                statement = statement.where(column == value)
+        if before is not None:
+            statement = statement.where(tasks.c.id < before)
+        with self.connections.reading() as connection:
+            return [to_task(row) for row in connection.execute(statement).mappings()]
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        """The attempts of a task that ended, the first one first."""
+        self.schema.ensure()
+        attempts = self.tables.attempts
+        statement = sa.select(attempts).where(attempts.c.task_id == task_id).order_by(attempts.c.number)
+        with self.connections.reading() as connection:
+            return [to_attempt(row) for row in connection.execute(statement).mappings()]
+
+    def workers(self) -> list[WorkerRow]:
+        self.schema.ensure()
+        workers = self.tables.workers
+        with self.connections.reading() as connection:
+            rows = connection.execute(sa.select(workers).order_by(workers.c.name)).mappings()
+            return [keeping.to_worker(row) for row in rows]
+
+    # working
+
+    def claim(self, want: Want, worker: str, *, now: datetime | None = None) -> list[Task]:
+        """Make due tasks this worker's: at most `want.slots`, the highest priority first. Charged one attempt each."""
+        return self.connections.again(
+            lambda connection: claiming.claim(self.db, connection, want, worker, self.db.now(now)),
+            single=self.db.dialect.returning and not any(want.needs.values()),
+        )
+
+    def claim_one(self, task_id: str, worker: str, want: Want, *, now: datetime | None = None) -> Task | None:
+        """Make one given task this worker's, or None if it is not due or somebody else's."""
+        return self.connections.again(
+            lambda connection: claiming.claim_one(
+                self.db, connection, task_id, worker, self.db.now(now), want
+            )
+        )
+
+    def queues_with_work(self) -> list[str]:
+        with self.connections.reading() as connection:
+            return claiming.queues_with_work(self.db, connection)
+
+    def held(self, worker: str) -> list[Task]:
+        """What the table says that this worker runs."""
+        tasks = self.tables.tasks
+        statement = sa.select(tasks).where(tasks.c.heartbeat_at.is_not(None), tasks.c.worker_id == worker)
+        with self.connections.reading() as connection:
+            return [to_task(row) for row in connection.execute(statement).mappings()]
+
+    def finish(self, ends: Sequence[Finish], *, now: datetime | None = None) -> list[Status | None]:
+        """Write ends of attempts, all in one transaction: for each the status its task has now, None if it was lost."""
+
+        def work(connection: Connection) -> list[Status | None]:
+            instant = self.db.now(now)
+            written = [ending.finish(self.db, connection, end, instant) for end in ends]
+            self._announce(connection, queues_to_wake(ends, written))
+            return written
+
+        written = self.connections.again(work)
+        self._woken(queues_to_wake(ends, written))
+        return written
+
+    def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
+        """Write progress; that of attempts which lost their task changes nothing."""
+        self.connections.again(
+            lambda connection: keeping.report(self.db, connection, reports, self.db.now(now)),
+            single=len(reports) == 1,
+        )
+
+    def standing(self, fences: Sequence[Fence]) -> dict[Fence, Standing]:
+        """For each attempt: does it still own its task, and was it asked to end?"""
+        with self.connections.reading() as connection:
+            return keeping.standing(self.db, connection, fences)
+
+    def heartbeat(self, worker: str, *, now: datetime | None = None) -> int:
+        """Prove that a worker lives; the number of tasks it holds."""
+
+        def work(connection: Connection) -> int:
+            instant = self.db.now(now)
+            connection.execute(keeping.worker_beating(self.db, worker, instant))
+            return connection.execute(keeping.beating(self.db, worker, instant)).rowcount
+
+        return self.connections.again(work)
+
+    def heartbeat_statements(self, worker: str) -> list[tuple[str, Any]]:
+        """The heartbeat as SQL text and parameters of the bare driver, for a process that imports nothing else.
+
+        On SQLite the instants are parameters; they are given as the text "$now", to be replaced at each beat.
+        """
+        instant: Instant = self.db.dialect.now()
+        if isinstance(instant, datetime):
+            instant = sa.literal_column(
+                "'$now'", keeping.beating(self.db, worker, instant).table.c.heartbeat_at.type
+            )
+        dialect = self.connections.engine.dialect
+        statements = (
+            keeping.beating(self.db, worker, instant),
+            keeping.worker_beating(self.db, worker, instant),
+        )
+        return [driver_form(statement.compile(dialect=dialect)) for statement in statements]
+
+    # housekeeping: any worker does it, without an election
+
+    def stage(self, *, now: datetime | None = None, limit: int = 500) -> int:
+        """Make ready what has become due; how many."""
+
+        def work(connection: Connection) -> tuple[int, list[str]]:
+            number, queues = keeping.stage(self.db, connection, self.db.now(now), limit)
+            self._announce(connection, queues)
+            return number, queues
+
+        number, queues = self.connections.again(work)
+        self._woken(queues)
+        return number
+
+    def next_due(self) -> datetime | None:
+        with self.connections.reading() as connection:
+            return keeping.next_due(self.db, connection)
+
+    def rescue(
+        self,
+        lease: timedelta,
+        *,
+        decide: Callable[[Task, str], Outcome] = crashed,
+        now: datetime | None = None,
+        limit: int = 100,
+    ) -> list[tuple[Task, Outcome]]:
+        """Take back the tasks of workers that have been silent for a lease: each with what became of it."""
+
+        def work(connection: Connection) -> list[tuple[Task, Outcome]]:
+            rescued = ending.rescue(self.db, connection, self.db.now(now), lease, decide, limit)
+            self._announce(connection, sorted({task.queue for task, _ in rescued}))
+            return rescued
+
+        rescued = self.connections.again(work)
+        self._woken(sorted({task.queue for task, _ in rescued}))
+        return rescued
+
+    def expire(self, *, now: datetime | None = None, limit: int = 500) -> int:
+        """Cancel what was to start before an instant that has passed; how many."""
+        return len(
+            self.connections.again(
+                lambda connection: ending.expire(self.db, connection, self.db.now(now), limit)
+            )
+        )
+
+    def register(self, worker: WorkerRow, *, now: datetime | None = None) -> None:
+        with self.connections.writing() as connection:
+            keeping.register(self.db, connection, worker, self.db.now(now))
+
+    def mark_stopping(self, worker: str) -> None:
+        workers = self.tables.workers
+        with self.connections.single() as connection:
+            connection.execute(sa.update(workers).where(workers.c.name == worker).values(stopping=True))
+
+    def unregister(self, worker: str) -> None:
+        workers = self.tables.workers
+        with self.connections.single() as connection:
+            connection.execute(sa.delete(workers).where(workers.c.name == worker))
+
+    def forget_silent_workers(self, after: timedelta, *, now: datetime | None = None) -> None:
+        with self.connections.single() as connection:
+            keeping.forget_silent(self.db, connection, self.db.now(now), after)
+
+    def close(self) -> None:
+        self.connections.close()
+
+
+def queues_to_wake(ends: Sequence[Finish], written: Sequence[Status | None]) -> list[str]:
+    """The queues in which the ends may have made something ready: a release, or a follower that got its key."""
+    woken = {
+        end.task.queue
+        for end, status in zip(ends, written, strict=True)
+        if status is not None and (not status.final or end.task.active_key is not None)
+    }
+    return sorted(woken)
+
+
+def driver_form(compiled: Any) -> tuple[str, Any]:
+    """A compiled statement as its driver takes it: the text, and a list or a mapping of plain values."""
+    parameters = dict(compiled.params)
+    for name, process in compiled._bind_processors.items():
+        parameters[name] = process(parameters[name])
+    plain = {
+        name: value.decode() if isinstance(value, bytes) else value for name, value in parameters.items()
+    }
+    if compiled.positional:
+        return str(compiled), [plain[name] for name in compiled.positiontup]
+    return str(compiled), plain
+
+
+__all__ = ["Finish", "IllegalMove", "NewTask", "Report", "Standing", "Store", "Want", "WorkerRow"]

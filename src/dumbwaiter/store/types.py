@@ -1,0 +1,136 @@
+"""Column types that mean the same on PostgreSQL, MySQL, MariaDB and SQLite."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from dumbwaiter.strict_json import dumps, loads
+
+FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class Id(TypeDecorator[str]):
+    """A UUID as lower-case text: `uuid` on PostgreSQL, CHAR(36) in ASCII elsewhere."""
+
+    impl = sa.CHAR(36)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.CHAR(36, charset="ascii", collation="ascii_bin"))
+        return dialect.type_descriptor(sa.CHAR(36))
+
+
+class Hash(TypeDecorator[str]):
+    """64 hexadecimal digits, compared bytewise."""
+
+    impl = sa.CHAR(64)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.CHAR(64, charset="ascii", collation="ascii_bin"))
+        return dialect.type_descriptor(sa.CHAR(64))
+
+
+class Name(TypeDecorator[str]):
+    """Text of at most `length` characters, compared bytewise on every database.
+
+    MySQL's and MariaDB's text collations find "a" and "A", or "b" and "b ", equal (even utf8mb4_bin pads with spaces),
+    so there the UTF-8 bytes are stored.
+    """
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.VARBINARY(self.length * 4))
+        return dialect.type_descriptor(sa.String(self.length))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        if value is not None and dialect.name in ("mysql", "mariadb"):
+            return value.encode()
+        return value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        return value.decode() if isinstance(value, bytes) else value
+
+
+class LongText(TypeDecorator[str]):
+    """Text without a practical limit (MySQL's TEXT ends at 64 KiB)."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
+        return dialect.type_descriptor(sa.Text())
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON value as its text.
+
+    Not jsonb: that refuses \\u0000, forgets the difference between 1e2 and 100 and costs a parse at each write, and nothing
+    here asks the database to look inside. `payload::jsonb` still works in an operator's query.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return LongText().load_dialect_impl(dialect)
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dumps(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else loads(value)
+
+
+class Timestamp(TypeDecorator[datetime]):
+    """An instant in UTC with microseconds: timestamptz, DATETIME(6), or ISO text of fixed width ending in Z.
+
+    The text sorts as the instants do, which `…00Z` beside `…00.5Z` would not. Naive datetimes are refused.
+    """
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(sa.CHAR(27))
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(sa.DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone; use an aware datetime, such as datetime.now(UTC)")
+        instant = value.astimezone(UTC)
+        if dialect.name == "sqlite":
+            return instant.strftime(FORMAT)
+        return instant.replace(tzinfo=None) if dialect.name in ("mysql", "mariadb") else instant
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return datetime.strptime(value, FORMAT).replace(tzinfo=UTC)
+        instant: datetime = value
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

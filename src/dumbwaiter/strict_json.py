@@ -1,0 +1,83 @@
+"""JSON as every database and every client takes it: no NaN, no lone surrogate, no key that is not text. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+# Deeper nesting makes Python's own reader raise RecursionError on the way back.
+DEEPEST = 200
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON text. Raises ValueError with the path and the fault of the first thing that is not JSON."""
+    for path, fault in faults(value):
+        raise ValueError(f"{path}: {fault}" if path else fault)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text; NaN and infinities are refused, as `dumps` refuses to write them."""
+    return json.loads(text, parse_constant=no_constant)
+
+
+def no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def faults(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Everything in the value that is not JSON: (path to it, what is wrong and what to pass instead)."""
+    if value is None or value is True or value is False:
+        return
+    kind = type(value)
+    if isinstance(value, str):
+        if has_surrogate(value):
+            yield (
+                path,
+                "the text has a lone surrogate, which is no character; decode the bytes with errors='replace' first",
+            )
+    elif isinstance(value, int):
+        if value.bit_length() > 4_000:
+            yield path, "the number has more than 1,200 digits; pass it as text"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            yield path, f"JSON has no {value}; pass None or a text instead"
+    elif depth >= DEEPEST:
+        yield path, f"it is nested deeper than {DEEPEST} levels, or contains itself"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str) or has_surrogate(key):
+                yield path, f"the key {key!r} is not text; JSON objects have text keys only"
+            else:
+                yield from faults(inner, f"{path}.{key}" if path else key, depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from faults(inner, f"{path}[{index}]", depth + 1)
+    else:
+        yield path, f"{described(value)} (of type {kind.__module__}.{kind.__qualname__})"
+
+
+def has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def described(value: Any) -> str:
+    """In words: what kind of thing cannot be stored as JSON, and what to pass instead."""
+    if hasattr(value, "read") or hasattr(value, "fileno"):
+        return "an open file or socket cannot be stored; pass a path or an id, and open it inside the task"
+    if hasattr(value, "cursor") or hasattr(value, "execute"):
+        return (
+            "a database connection or session cannot be stored; pass the ids of the rows, "
+            "and open a connection inside the task or in scope="
+        )
+    if isinstance(value, type) or callable(value):
+        return "a function or class cannot be stored; pass its name, or make it a task type of its own"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes cannot be stored without a bytes annotation; annotate the parameter, or publish a file and pass its name"
+    return "this cannot be stored as JSON; pass numbers, text, lists and dicts, or annotate the parameter with its class"
