@@ -1,0 +1,471 @@
+"""The application object: builds the parts from the settings; no logic of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from dumbwaiter.errors import ConfigurationError, DumbwaiterError, IllegalMove, InvalidArguments, InvalidOption, UnknownTask
+from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
+from dumbwaiter.executors.signature import Signature
+from dumbwaiter.retry import Retry
+from dumbwaiter.settings import Settings
+from dumbwaiter.strict_json import dumps
+from dumbwaiter.task import Attempt, Status, Task
+
+if TYPE_CHECKING:
+    from dumbwaiter.files import FileStore
+    from dumbwaiter.store.rows import NewTask, OnDuplicate
+    from dumbwaiter.store.store import Store
+    from dumbwaiter.worker.loop import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Unset:
+    """The type of `UNSET`: an option that was not given, where None means something."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be said for one call; see `TaskHandle.using`."""
+
+    key: str | None = None
+    on_duplicate: OnDuplicate = "return"
+    reuse_for: timedelta | None = None
+    owner: str | None = None
+    request_key: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    start_before: datetime | None = None
+    timeout: timedelta | None | Unset = UNSET
+    connection: Any = None
+    meta: Mapping[str, Any] | None = None
+
+    def check(self) -> None:
+        """Raises InvalidOption for values that cannot be."""
+        for name in ("key", "owner", "request_key", "queue"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not 0 < len(value) <= 200 or "\0" in value):
+                raise InvalidOption(f"{name}={value!r}: give a text of 1 to 200 characters")
+        if self.queue is not None and len(self.queue) > 100:
+            raise InvalidOption(f"queue={self.queue!r} has more than 100 characters")
+        if self.priority is not None and not -100 <= self.priority <= 100:
+            raise InvalidOption(f"priority={self.priority} is not within -100…100")
+        if self.on_duplicate not in ("return", "reject", "after", "replace"):
+            raise InvalidOption(f"on_duplicate={self.on_duplicate!r}: return, reject, after or replace")
+        if self.delay is not None and self.run_at is not None:
+            raise InvalidOption("give delay= or run_at=, not both")
+        if self.delay is not None and self.delay < timedelta(0):
+            raise InvalidOption(f"delay={self.delay} lies in the past")
+        for name in ("run_at", "start_before"):
+            instant = getattr(self, name)
+            if instant is not None and instant.tzinfo is None:
+                raise InvalidOption(f"{name}={instant} has no time zone; use an aware datetime, such as datetime.now(UTC)")
+        if isinstance(self.timeout, timedelta) and self.timeout <= timedelta(0):
+            raise InvalidOption(f"timeout={self.timeout} is not more than nothing")
+        if self.reuse_for is not None and self.key is None:
+            raise InvalidOption("reuse_for= needs a key= to find the earlier task by")
+
+
+class TaskHandle(Generic[P, R]):
+    """A registered task type. Calling it calls the function here and now; `enqueue` has a worker do it."""
+
+    def __init__(self, waiter: Dumbwaiter, entry: TaskType, options: Options | None = None) -> None:
+        self._waiter = waiter
+        self._options = options or Options()
+        self.entry = entry
+        functools.update_wrapper(self, entry.function)
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.entry.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """Store the call as a task and return it at once.
+
+        The arguments are checked against the function's signature here, in the producer.
+
+        Raises InvalidArguments (every fault by name), DuplicateTask, StoreError.
+
+            task = export_orders.enqueue(customer_id=7, month="2026-11")
+        """
+        arguments = self.entry.signature.bind(args, kwargs)
+        return self._waiter._enqueue(self.entry, arguments, self._options)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """`enqueue` for coroutines."""
+        arguments = self.entry.signature.bind(args, kwargs)
+        return await self._waiter._aenqueue(self.entry, arguments, self._options)
+
+    def using(self, **options: Any) -> TaskHandle[P, R]:
+        """The same task type with options for the next call.
+
+        `key` (the producer's own name for the work; one active task for each), `on_duplicate` ("return", "reject",
+        "after", "replace"), `reuse_for` (give out a finished success this young again), `owner`, `request_key`, `queue`,
+        `priority` (-100…100, higher first), `delay` or `run_at`, `start_before`, `timeout`, `connection` (enqueue in the
+        caller's own transaction), `meta`.
+
+        Raises InvalidOption.
+
+            export_orders.using(key="order-42", delay=timedelta(minutes=5)).enqueue(customer_id=7, month="2026-11")
+        """
+        unknown = options.keys() - Options.__dataclass_fields__.keys()
+        if unknown:
+            known = ", ".join(Options.__dataclass_fields__)
+            raise InvalidOption(f"there is no option {', '.join(sorted(unknown))}; the options are: {known}")
+        changed = replace(self._options, **options)
+        changed.check()
+        return TaskHandle(self._waiter, self.entry, changed)
+
+
+class Dumbwaiter:
+    """The application object: built once, imported everywhere. Connects to nothing until it is used.
+
+    `database` is an address (`sqlite:///path/tasks.db`, `postgresql://…`, `mysql://…`), `files` a directory or the address
+    of an object store (`s3://bucket/prefix`). Without them: a SQLite file in `.dumbwaiter/`, and files beside it. `scope` is
+    a context manager, entered for each attempt with its context and left at every end. Every other setting can be given by
+    name; see `Settings`.
+
+    Raises ConfigurationError.
+
+        waiter = Dumbwaiter("postgresql://localhost/shop", files="s3://exports/shop")
+
+        @waiter.task("orders-export", queue="exports", timeout=timedelta(minutes=20))
+        def export_orders(ctx: TaskContext, customer_id: int, month: str) -> None: ...
+    """
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        files: str | None = None,
+        scope: Callable[[TaskContext], Any] | None = None,
+        env: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = Settings.load({"database": database, "files": files, "env": env, **settings})
+        self.registry = Registry()
+        self._scope = scope
+        self._lock = threading.RLock()
+
+    @cached_property
+    def store(self) -> Store:
+        """The task table."""
+        from dumbwaiter.store.store import Store
+
+        with self._lock:
+            return self.__dict__.setdefault("store", Store(self.settings))
+
+    @cached_property
+    def files(self) -> FileStore:
+        """Where result files lie."""
+        from dumbwaiter.files import FileStore
+
+        with self._lock:
+            return self.__dict__.setdefault("files", FileStore(self.settings.files_url))
+
+    # registering
+
+    @overload
+    def task(
+        self, name: str, **terms: Any
+    ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskHandle[P, R]]: ...
+
+    @overload
+    def task(self, name: str, **terms: Any) -> Callable[[Callable[P, R]], TaskHandle[P, R]]: ...
+
+    def task(self, name: str, **terms: Any) -> Callable[[Callable[..., Any]], TaskHandle[Any, Any]]:
+        """Register a function under a name. A first parameter annotated TaskContext is given the attempt's context.
+
+        `queue` ("default"), `priority` (0), `retry` (a `Retry`), `timeout` (one hour; None must be written), `isolate`
+        (run in a process of its own, which can be killed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
+        that must not be repeated), `http` (callable over HTTP).
+
+        Raises ConfigurationError if it cannot run as declared.
+
+            @waiter.task("thumbnail", needs={"gpu_memory": 4}, isolate=True)
+            def thumbnail(ctx: TaskContext, picture: int) -> None: ...
+        """
+        self._check_terms(name, terms)
+
+        def register(function: Callable[..., Any]) -> TaskHandle[Any, Any]:
+            signature = Signature(name, function)
+            entry = TaskType(name, function, signature, reference=reference_of(function), **self._terms(terms))
+            return TaskHandle(self, self.registry.add(entry))
+
+        return register
+
+    def command(
+        self, name: str, argv: Sequence[str], *, publishes: Sequence[str] = (), **terms: Any
+    ) -> TaskHandle[Any, dict[str, Any]]:
+        """Register a command. `{name}` in its words becomes a text parameter, `{workdir}` the attempt's directory.
+
+        Files named in `publishes` (relative to the work directory) become result files. An exit status other than 0 is a
+        failure. The other terms are those of `task`.
+
+            still = waiter.command("still", ["ffmpeg", "-i", "{video}", "-frames:v", "1", "still.png"], publishes=["still.png"])
+            still.enqueue(video="/media/holiday.mp4")
+        """
+        self._check_terms(name, terms)
+        signature = Signature.of_command(name, placeholders(name, argv))
+        entry = TaskType(
+            name,
+            signature.function,
+            signature,
+            argv=tuple(str(word) for word in argv),
+            publishes=tuple(publishes),
+            **self._terms(terms),
+        )
+        return TaskHandle(self, self.registry.add(entry))
+
+    TERMS = ("queue", "priority", "retry", "timeout", "isolate", "needs", "max_crashes", "http")
+
+    def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
+        unknown = terms.keys() - set(self.TERMS)
+        if unknown:
+            raise ConfigurationError(
+                f"task {name!r}: there is no term {', '.join(sorted(unknown))}; the terms are: {', '.join(self.TERMS)}"
+            )
+
+    def _terms(self, terms: Mapping[str, Any]) -> dict[str, Any]:
+        return {"timeout": self.settings.timeout, "retry": Retry(), "scope": self._scope} | dict(terms)
+
+    # producing
+
+    def enqueue(
+        self, task_type: str, arguments: Mapping[str, Any] | None = None, *, strict: bool = False, **options: Any
+    ) -> Task:
+        """Store a task of the type with that name; `options` are those of `TaskHandle.using`.
+
+        `strict` refuses what JSON clients get wrong: a text where a number belongs.
+
+        Raises UnknownTaskType, InvalidArguments, InvalidOption, DuplicateTask, RequestKeyReused, StoreError.
+        """
+        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
+        return self._enqueue(handle.entry, arguments or {}, handle._options, strict=strict)
+
+    async def aenqueue(
+        self, task_type: str, arguments: Mapping[str, Any] | None = None, *, strict: bool = False, **options: Any
+    ) -> Task:
+        """`enqueue` for coroutines."""
+        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
+        return await self._aenqueue(handle.entry, arguments or {}, handle._options, strict=strict)
+
+    def _enqueue(
+        self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
+    ) -> Task:
+        new = self._new_task(entry, arguments, options, strict=strict)
+        connection = None if options.connection is None else sync_connection(options.connection)
+        task, _ = self.store.enqueue(new, connection=connection)
+        return task
+
+    async def _aenqueue(
+        self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
+    ) -> Task:
+        run_sync = getattr(options.connection, "run_sync", None)
+        if run_sync is not None:
+            # an async session or connection of SQLAlchemy: the same core, inside the caller's transaction
+            return await run_sync(  # type: ignore[no-any-return]
+                lambda inner: self._enqueue(entry, arguments, replace(options, connection=inner), strict=strict)
+            )
+        return await asyncio.to_thread(self._enqueue, entry, arguments, options, strict=strict)
+
+    def _new_task(
+        self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool
+    ) -> NewTask:
+        from uuid_utils import uuid7
+
+        from dumbwaiter.store.rows import NewTask, request_key
+
+        options.check()
+        payload = entry.signature.payload(arguments, strict=strict)
+        body = dumps(payload)
+        if len(body.encode()) > self.settings.max_payload:
+            fault = (
+                f"the arguments are {len(body.encode()):,} bytes of JSON, more than the {self.settings.max_payload:,} allowed; "
+                "store large values as a file or a row and pass its id"
+            )
+            raise InvalidArguments(entry.name, [("", fault)])
+        requested = options.request_key
+        return NewTask(
+            id=str(uuid7()),
+            task_type=entry.name,
+            payload=payload,
+            queue=options.queue or entry.queue,
+            priority=entry.priority if options.priority is None else options.priority,
+            business_key=options.key,
+            owner=options.owner,
+            on_duplicate=options.on_duplicate,
+            reuse_for=options.reuse_for,
+            request_key=None if requested is None else request_key(options.owner, requested),
+            request_hash=None if requested is None else request_hash(entry.name, payload),
+            delay=options.delay or timedelta(0),
+            run_at=None if options.run_at is None else options.run_at.astimezone(UTC),
+            start_before=options.start_before,
+            timeout=entry.timeout if isinstance(options.timeout, Unset) else options.timeout,
+            max_retry_count=entry.retry.max_retries,
+            max_crash_count=entry.max_crashes,
+            meta=dict(options.meta or {}),
+        )
+
+    # looking and acting by hand
+
+    def get(self, task_id: str) -> Task:
+        """The task as it stands, with its files if it has succeeded. Raises UnknownTask."""
+        return self.store.get(checked_id(task_id))
+
+    def find(
+        self,
+        *,
+        status: Status | str | None = None,
+        task_type: str | None = None,
+        queue: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> list[Task]:
+        """Tasks, the newest first, without their files. For the next page, `before` is the last id of this one."""
+        return self.store.find(
+            status=None if status is None else str(status),
+            task_type=task_type,
+            queue=queue,
+            owner=owner,
+            key=key,
+            limit=limit,
+            before=before,
+        )
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        """The history: every attempt that ended otherwise than in success, and the success that followed one."""
+        return self.store.attempts(checked_id(task_id))
+
+    def cancel(self, task_id: str) -> Task:
+        """Cancel a task: at once while it waits; while it runs, its worker ends it within a second and the grace time.
+
+        A second cancel changes nothing. Raises UnknownTask, IllegalMove (it has ended; the error carries the task).
+        """
+        return self.store.cancel(checked_id(task_id))
+
+    def retry(self, task_id: str, *, force: bool = False) -> Task:
+        """Make a finished task again: a new one with the same arguments, key and owner. The old one names it.
+
+        A success whose files are all still there needs `force`. Raises UnknownTask, IllegalMove.
+        """
+        from uuid_utils import uuid7
+
+        from dumbwaiter.store.rows import NewTask
+
+        old = self.get(task_id)
+        if not old.status.final:
+            raise IllegalMove(old, "retry", "cancel it first, or wait for its end")
+        if not force and old.display(self.store.now()) == "ready":
+            raise IllegalMove(old, "retry", "its result is still valid; force=True makes it again all the same")
+        new = NewTask(
+            id=str(uuid7()),
+            task_type=old.task_type,
+            payload=old.payload,
+            queue=old.queue,
+            priority=old.priority,
+            business_key=old.business_key,
+            owner=old.owner,
+            timeout=old.timeout,
+            max_retry_count=old.max_retry_count,
+            max_crash_count=old.max_crash_count,
+            retry_of=old.id,
+            meta=old.meta,
+        )
+        task, created = self.store.enqueue(new)
+        if created:
+            self.store.note_retry(old, task)
+        return task
+
+    def migrate(self) -> list[str]:
+        """Create the tables, or bring them up to date. The revisions that were applied."""
+        return self.store.schema.migrate()
+
+    def worker(
+        self,
+        queues: Mapping[str, int] | None = None,
+        *,
+        capacity: Mapping[str, float] | None = None,
+        in_app: bool = False,
+    ) -> Worker:
+        """A worker for these queues (slots by name), not started yet. Without `queues` it serves all there are."""
+        from dumbwaiter.worker.loop import Worker
+
+        return Worker(
+            self.settings,
+            self.registry,
+            self.store,
+            lambda: self.files,
+            queues=queues,
+            capacity=capacity,
+            in_app=in_app,
+        )
+
+    def close(self) -> None:
+        """Close the connections to the database. They open again when needed."""
+        if "store" in self.__dict__:
+            self.store.close()
+
+
+def checked_id(task_id: str) -> str:
+    """Ids are lower-case UUIDs; anything else is nobody's."""
+    if not isinstance(task_id, str) or not UUID.fullmatch(task_id):
+        raise UnknownTask(str(task_id)[:100])
+    return task_id
+
+
+def request_hash(task_type: str, payload: Mapping[str, Any]) -> str:
+    """What two requests with one Idempotency-Key must have in common."""
+    import json
+
+    text = json.dumps(payload, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(f"{task_type}\0{text}".encode()).hexdigest()
+
+
+def sync_connection(given: Any) -> Any:
+    """The SQLAlchemy connection behind what the caller gave: a connection, or a session's."""
+    import sqlalchemy as sa
+
+    if isinstance(given, sa.Connection):
+        return given
+    if hasattr(given, "run_sync"):
+        raise InvalidOption("connection= is asynchronous: use `await ….aenqueue(…)`")
+    connection = getattr(given, "connection", None)
+    if inspect.ismethod(connection):
+        found = connection()
+        if isinstance(found, sa.Connection):
+            return found
+    raise InvalidOption(
+        f"connection= is a {type(given).__module__}.{type(given).__qualname__}; give a SQLAlchemy Connection or Session"
+    )
+
+
+__all__ = ["Dumbwaiter", "DumbwaiterError", "TaskHandle"]

@@ -1,0 +1,1 @@
+"""What runs a task type: a coroutine, a thread, an isolated process or a command."""

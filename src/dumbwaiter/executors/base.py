@@ -1,0 +1,355 @@
+"""A running attempt, what its task is given (`TaskContext`), and what an executor must be able to do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dumbwaiter.errors import LostClaim, TaskCancelled
+from dumbwaiter.task import Progress, Task, clamped
+
+if TYPE_CHECKING:
+    from dumbwaiter.executors.registry import TaskType
+
+
+class Stop(StrEnum):
+    """Why a running attempt is asked to end."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A file on its way to the result files of a task."""
+
+    path: Path
+    name: str
+    content_type: str | None = None
+    expires: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended: its exit status and the last 64 KiB of what it printed (both streams, as they came)."""
+
+    status: int
+    output: str
+
+
+class Link(Protocol):
+    """What a task may say to, and hear from, whoever runs it: the worker itself, or the far end of a pipe."""
+
+    def report(self, progress: Progress) -> None:
+        """Remember how far the task has come; never blocks on the database."""
+        ...
+
+    def publish(self, publication: Publication) -> None:
+        """Store the file under this attempt; blocks until it is stored. Raises LostClaim if the attempt was fenced."""
+        ...
+
+    def stopped(self) -> Stop | None:
+        """Why the attempt should end, or None while it may go on."""
+        ...
+
+    def wait(self, seconds: float) -> Stop | None:
+        """Wait until the attempt should end, at most so long."""
+        ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_line: Callable[[str], None] | None,
+    ) -> CommandResult:
+        """Run a command whose whole process tree ends with the attempt."""
+        ...
+
+
+class TaskContext:
+    """What a running task is given: its place in the queue, its work directory, and its way to report.
+
+        @waiter.task("report")
+        def report(ctx: TaskContext, month: str) -> None:
+            for number, page in enumerate(pages := find_pages(month)):
+                ctx.progress(number / len(pages), step="drawing")
+                draw(page, into=ctx.workdir)
+            ctx.publish(ctx.workdir / "report.pdf", filename=f"report-{month}.pdf")
+    """
+
+    def __init__(self, task: Task, link: Link, workdir: Path) -> None:
+        self._task = task
+        self._link = link
+        self._workdir = workdir
+        self._scope: Any = None
+
+    @property
+    def task(self) -> Task:
+        """The task as it stood when it was claimed: `id`, `attempt`, `business_key`, `owner`, `meta`, …"""
+        return self._task
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same on every attempt of this task, different for every other task: for payment providers and the like."""
+        return self._task.idempotency_key
+
+    @property
+    def scope(self) -> Any:
+        """What the application's `scope=` context manager gave for this attempt; None without one."""
+        return self._scope
+
+    @property
+    def workdir(self) -> Path:
+        """A directory of this attempt's own, made at first use and gone at every end of the attempt."""
+        self._workdir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self._workdir
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the attempt should end, for whatever reason (cancel, timeout, shutdown, a lost claim). Poll it."""
+        return self._link.stopped() is not None
+
+    def check(self) -> None:
+        """Raise TaskCancelled (or LostClaim) if the attempt should end; call it between two pieces of work."""
+        stop = self._link.stopped()
+        if stop is Stop.LOST:
+            raise LostClaim(f"attempt {self._task.attempt} no longer owns task {self._task.id}")
+        if stop is not None:
+            raise TaskCancelled(f"task {self._task.id} was asked to stop: {stop}")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but raise TaskCancelled as soon as the attempt should end."""
+        self._link.wait(seconds)
+        self.check()
+
+    def progress(self, fraction: float | None = None, *, step: str | None = None) -> None:
+        """Report how far the task has come.
+
+        `fraction` runs from 0 to 1, never goes back within an attempt, is clamped, and NaN is ignored; 1.0 is shown only
+        when the task has succeeded. `step` is a few words for the person who waits. Cheap: call it as often as you like,
+        the worker writes at most a few times a second.
+        """
+        shown = None if fraction is None else clamped(fraction)
+        if shown is not None or step is not None:
+            self._link.report(Progress(shown, None if step is None else str(step)[:200]))
+
+    def step(self, name: str) -> None:
+        """Say which step the task is at, in the words of the person who waits."""
+        self.progress(step=name)
+
+    def publish(
+        self,
+        path: str | Path,
+        *,
+        filename: str | None = None,
+        content_type: str | None = None,
+        expires: timedelta | None = None,
+    ) -> None:
+        """Make a file a result of this task. Nobody sees it before the task has succeeded; of two with one name the last wins.
+
+        `path` is relative to the work directory unless absolute. `filename` (default: the path's last part) has at most
+        200 bytes and no `/`. `expires` is how long the file is kept after it was published; by default as long as the task.
+
+        Raises ValueError for an impossible filename, FileNotFoundError, LostClaim if the attempt was superseded.
+        """
+        source = self.workdir / path
+        name = filename if filename is not None else source.name
+        if not name or "/" in name or "\0" in name or name in {".", ".."} or len(name.encode()) > 200:
+            raise ValueError(f"filename {name!r}: give 1 to 200 bytes without a slash")
+        if not source.is_file():
+            raise FileNotFoundError(f"there is no file to publish at {source}")
+        self._link.publish(Publication(source, name, content_type, expires))
+
+    async def apublish(self, path: str | Path, **how: Any) -> None:
+        """`publish` for coroutines: the upload does not hold up the event loop."""
+        await asyncio.to_thread(self.publish, path, **how)
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_line: Callable[[str], None] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run a command (no shell) in the work directory; its whole process tree ends with the attempt at the latest.
+
+        Its output is drained whatever its size; `on_line` sees each line as it comes, for progress. `env` is added to the
+        worker's environment. Raises CommandFailed for an exit status other than 0 (unless `check=False`), TaskCancelled
+        when the attempt was asked to stop meanwhile, FileNotFoundError if there is no such program.
+        """
+        from dumbwaiter.errors import CommandFailed
+
+        words = [str(word) for word in argv]
+        place = self.workdir if cwd is None else self.workdir / cwd
+        result = self._link.run(words, cwd=place, env=env, stdin=stdin, on_line=on_line)
+        self.check()
+        if check and result.status != 0:
+            raise CommandFailed(words[0], result.status, result.output[-500:].strip())
+        return result
+
+    async def arun(self, argv: Sequence[str | Path], **how: Any) -> CommandResult:
+        """`run` for coroutines."""
+        return await asyncio.to_thread(self.run, argv, **how)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the code of an attempt ended: it returned a value, or raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Running:
+    """One attempt that runs in this worker: what its executor, its context and the worker's duties share.
+
+    It is the `Link` of tasks that run inside the worker process. `done` is called exactly once, whoever is first: the
+    code that ended, or the worker that gave up on it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        entry: TaskType,
+        workdir: Path,
+        *,
+        publish: Callable[[Running, Publication], None],
+        commands: Callable[[Running], Commands],
+        done: Callable[[Running, Ended], None],
+    ) -> None:
+        self.task = task
+        self.entry = entry
+        self.workdir = workdir
+        self.started = time.monotonic()
+        self.stop_asked: float | None = None
+        self.stop_reason: Stop | None = None
+        self.abandoned = False
+        self.handle: Any = None
+        self._publish = publish
+        self._commands = commands
+        self._done = done
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._ended = False
+        self._progress = Progress()
+        self._reported = Progress()
+
+    @property
+    def deadline(self) -> float | None:
+        """When the attempt runs out of time, on the monotonic clock."""
+        return None if self.task.timeout is None else self.started + self.task.timeout.total_seconds()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def context(self) -> TaskContext:
+        return TaskContext(self.task, self, self.workdir)
+
+    def ask_stop(self, reason: Stop) -> bool:
+        """Ask the attempt to end; the first reason stands, except that a lost claim overrides. True if it is new."""
+        with self._lock:
+            if self._ended or (self.stop_reason is not None and reason is not Stop.LOST):
+                return False
+            if self.stop_reason is reason:
+                return False
+            self.stop_reason = reason
+            if self.stop_asked is None:
+                self.stop_asked = time.monotonic()
+        self._stop.set()
+        return True
+
+    def complete(self, ended: Ended) -> bool:
+        """The attempt has ended: tell the worker, unless somebody already did. True for the first call."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+        self._done(self, ended)
+        return True
+
+    def fresh_progress(self) -> Progress | None:
+        """What was reported since the last call, or None."""
+        with self._lock:
+            if self._progress == self._reported:
+                return None
+            self._reported = self._progress
+            return self._progress
+
+    # Link
+    def report(self, progress: Progress) -> None:
+        with self._lock:
+            self._progress = self._progress.after(progress)
+
+    def publish(self, publication: Publication) -> None:
+        if self._ended or self.stop_reason is Stop.LOST:
+            raise LostClaim(f"attempt {self.task.attempt} no longer owns task {self.task.id}")
+        self._publish(self, publication)
+
+    def stopped(self) -> Stop | None:
+        return self.stop_reason
+
+    def wait(self, seconds: float) -> Stop | None:
+        self._stop.wait(seconds)
+        return self.stop_reason
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_line: Callable[[str], None] | None,
+    ) -> CommandResult:
+        return self._commands(self).run(argv, cwd=cwd, env=env, stdin=stdin, on_line=on_line)
+
+
+class Commands(Protocol):
+    """Runs commands for one attempt."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_line: Callable[[str], None] | None,
+    ) -> CommandResult: ...
+
+
+class Executor(Protocol):
+    """Runs attempts of the task types it is made for.
+
+    `start` returns at once; `running.complete(...)` is called exactly once, from any thread. `ask` is called when a stop
+    was asked (see `Running.stop_reason`); `kill` when the grace time is over: afterwards nothing of the attempt may be
+    left running that can be ended, and `complete` is called (for what cannot be ended, a thread, by the caller).
+    """
+
+    def start(self, running: Running) -> None: ...
+
+    def ask(self, running: Running) -> None: ...
+
+    def kill(self, running: Running) -> bool:
+        """End it now. False if that cannot be done (a thread that does not listen): it is abandoned then."""
+        ...
+
+    def close(self) -> None:
+        """The worker ends: let go of threads, loops and warm children."""
+        ...

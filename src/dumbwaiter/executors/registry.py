@@ -1,0 +1,146 @@
+"""The task types that an application knows, each with what it needs and how it is retried."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from dumbwaiter.errors import ConfigurationError, UnknownTaskType
+from dumbwaiter.executors.signature import Signature
+from dumbwaiter.retry import Retry
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+# What every isolated process and command takes one of: a worker has as many as it has cores.
+PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskType:
+    """The name of what to run, the code behind it, and the terms on which it runs."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: Signature
+    queue: str = "default"
+    priority: int = 0
+    retry: Retry = field(default_factory=Retry)
+    timeout: timedelta | None = timedelta(hours=1)
+    isolate: bool = False
+    reference: str = ""
+    argv: tuple[str, ...] | None = None
+    publishes: tuple[str, ...] = ()
+    needs: Mapping[str, float] = field(default_factory=dict)
+    max_crashes: int = 3
+    http: bool = False
+    scope: Callable[..., Any] | None = None
+
+    @property
+    def coroutine(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def executor(self) -> str:
+        """Which executor runs it: "command", "process", "coroutine" or "thread"."""
+        if self.argv is not None:
+            return "command"
+        if self.isolate:
+            return "process"
+        return "coroutine" if self.coroutine else "thread"
+
+    @property
+    def all_needs(self) -> Mapping[str, float]:
+        """What a worker must have free to start it, the process it runs in included."""
+        if self.isolate or self.argv is not None:
+            return {PROCESS: 1, **self.needs}
+        return self.needs
+
+
+class Registry:
+    """The task types of one application, by name."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, TaskType] = {}
+
+    def add(self, entry: TaskType) -> TaskType:
+        """Register a task type. Raises ConfigurationError if it cannot run as declared, or its name is taken."""
+        if not NAME.fullmatch(entry.name):
+            raise ConfigurationError(
+                f"task type name {entry.name!r}: letters, digits and . _ : - only, at most 100, and not one of the signs first"
+            )
+        taken = self._types.get(entry.name)
+        if taken is not None and taken.function.__qualname__ != entry.function.__qualname__:
+            raise ConfigurationError(f"there are two task types named {entry.name!r}; choose another name")
+        if not -100 <= entry.priority <= 100:
+            raise ConfigurationError(f"task {entry.name!r}: priority {entry.priority} is not within -100…100")
+        if entry.timeout is not None and entry.timeout <= timedelta(0):
+            raise ConfigurationError(f"task {entry.name!r}: timeout {entry.timeout} is not more than nothing")
+        if any(amount <= 0 for amount in entry.needs.values()):
+            raise ConfigurationError(f"task {entry.name!r}: needs={dict(entry.needs)} must be more than nothing")
+        if entry.isolate and entry.argv is None:
+            refuse_unimportable(entry)
+        entry.signature.prepare()
+        self._types[entry.name] = entry
+        return entry
+
+    def __getitem__(self, name: str) -> TaskType:
+        try:
+            return self._types[name]
+        except KeyError:
+            raise UnknownTaskType(name, list(self._types)) from None
+
+    def get(self, name: str) -> TaskType | None:
+        return self._types.get(name)
+
+    def __iter__(self) -> Iterator[TaskType]:
+        return iter(list(self._types.values()))
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(sorted({entry.queue for entry in self._types.values()} | {"default"}))
+
+
+def reference_of(function: Callable[..., Any]) -> str:
+    """`module:qualname`, by which another process can import the function."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def refuse_unimportable(entry: TaskType) -> None:
+    """An isolated function is imported by another process, so it must have an importable name."""
+    module, _, name = entry.reference.partition(":")
+    if module == "__main__":
+        main = getattr(sys.modules.get("__main__"), "__spec__", None)
+        hint = f" (started with -m, it is {main.name})" if main is not None else ""
+        raise ConfigurationError(
+            f"task {entry.name!r}: isolate=True needs a function that another process can import, and this one is in "
+            f"__main__{hint}; move it to a module of its own"
+        )
+    if "<" in name:
+        raise ConfigurationError(
+            f"task {entry.name!r}: isolate=True needs an importable module:name, and {name} is made inside a function; "
+            "move it to the top of its module"
+        )
+
+
+def placeholders(task_type: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """The names in `{braces}` of a command's words, `{workdir}` apart. Raises ConfigurationError for odd braces."""
+    names: dict[str, None] = {}
+    for word in argv:
+        try:
+            found = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
+        except ValueError as error:
+            raise ConfigurationError(f"task {task_type!r}: the word {word!r} of its command: {error}") from None
+        for name in found:
+            if not name.isidentifier():
+                raise ConfigurationError(f"task {task_type!r}: {{{name}}} in {word!r} is not a parameter name")
+            names[name] = None
+    names.pop("workdir", None)
+    return tuple(names)

@@ -1,0 +1,1 @@
+"""A process that runs tasks: one file for each of its duties."""

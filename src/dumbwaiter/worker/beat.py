@@ -1,0 +1,135 @@
+"""The heartbeat process: a small program of its own that proves a worker's life with nothing but the database's driver.
+
+It is run by path, so it imports neither the package nor anything heavy. One JSON line on its standard input says what to
+do; after that the worker writes a byte there whenever one of its duties has done a round. The process
+
+- ends when its standard input ends (the worker is gone) or its parent changes (a fork of the worker may still hold the
+  other end of the pipe, and then the end never comes);
+- skips beats while the worker is stopped or a zombie, and when its duties have not moved for five minutes;
+- survives whatever holds up the worker itself: a blocked event loop, C code that keeps the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+NOT_ALIVE = frozenset("TtZX")
+
+
+def main() -> int:
+    order = read_order()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # a terminal sends these to the whole group; the worker decides when its heartbeat ends
+        signal.signal(number, signal.SIG_IGN)
+    sys.path[:] = order["path"]
+    beat = Beat(order)
+    moved = time.monotonic()
+    wait = 0.0
+    while True:
+        heard = listen(wait)
+        if heard is None or os.getppid() != order["parent"]:
+            return 0
+        if heard:
+            moved = time.monotonic()
+        wedged = time.monotonic() - moved > order["wedged"]
+        if beat.due() and not wedged and state_of(order["parent"]) not in NOT_ALIVE:
+            beat()
+        wait = beat.wait()
+
+
+def read_order() -> dict[str, Any]:
+    """The first line of standard input, read byte by byte: what follows it must stay in the pipe for select."""
+    line = bytearray()
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return json.loads(line)  # type: ignore[no-any-return]
+
+
+def listen(seconds: float) -> bool | None:
+    """Wait so long for the worker to be heard: True if it was, None if it is gone."""
+    ready, _, _ = select.select([0], [], [], max(seconds, 0.0))
+    if not ready:
+        return False
+    return True if os.read(0, 65_536) else None
+
+
+def state_of(pid: int) -> str:
+    """The process's state letter (proc(5)), or a letter for "alive" where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name before it may hold anything, spaces and brackets too
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "R"
+
+
+class Beat:
+    """The statements, and the connection that they are sent on."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._interval = float(order["interval"])
+        self._statements = order["statements"]
+        self._connect = connector(order["driver"], order["arguments"])
+        self._connection: Any = None
+        self._next = 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def wait(self) -> float:
+        return self._next - time.monotonic()
+
+    def __call__(self) -> None:
+        """One beat. If it cannot be sent it is tried again soon, on a new connection."""
+        started = time.monotonic()
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            self._send()
+            self._next = started + self._interval
+        except Exception as error:
+            print(f"dumbwaiter heartbeat: {error}", file=sys.stderr, flush=True)
+            self._drop()
+            self._next = time.monotonic() + min(self._interval / 4, 1.0)
+
+    def _send(self) -> None:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: UP017 - as old as the driver allows
+        cursor = self._connection.cursor()
+        try:
+            for text, parameters in self._statements:
+                cursor.execute(text.replace("$now", now), parameters)
+        finally:
+            cursor.close()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+        self._connection = None
+
+
+def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    """How to open a connection on which each statement commits by itself."""
+    module = importlib.import_module(driver)
+    if driver == "psycopg":
+        # a half-open connection must be noticed well within a lease
+        return lambda: module.connect(
+            **arguments, autocommit=True, prepare_threshold=None, options="-c statement_timeout=10000"
+        )
+    if driver == "pymysql":
+        return lambda: module.connect(**arguments, autocommit=True, read_timeout=10, write_timeout=10)
+    return lambda: module.connect(**arguments, isolation_level=None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

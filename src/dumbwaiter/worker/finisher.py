@@ -1,0 +1,88 @@
+"""The finisher: writes the ends of attempts, several in one transaction, and keeps each until it is written."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+
+from dumbwaiter.errors import StoreError
+from dumbwaiter.retry import message, type_name
+from dumbwaiter.store.rows import Finish
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status
+
+log = logging.getLogger("dumbwaiter")
+
+BATCH = 100
+IDLE = 60.0
+
+
+class Finisher:
+    """Takes ends from any thread and writes them in the order in which they came."""
+
+    def __init__(self, store: Store, settled: Callable[[Finish, Status | None], None]) -> None:
+        self._store = store
+        self._settled = settled
+        self._ends: queue.SimpleQueue[Finish] = queue.SimpleQueue()
+        self._batch: list[Finish] = []
+
+    def put(self, end: Finish) -> None:
+        self._ends.put(end)
+
+    @property
+    def empty(self) -> bool:
+        """Everything that was put has been written."""
+        return not self._batch and self._ends.empty()
+
+    def round(self) -> float:
+        """Write what there is. A batch that could not be written is kept, and tried again in the next round."""
+        while not self._batch_is_full() and not self._ends.empty():
+            self._batch.append(self._ends.get_nowait())
+        if not self._batch:
+            return IDLE
+        self._write()
+        return 0.0 if not self._ends.empty() else IDLE
+
+    def _batch_is_full(self) -> bool:
+        return len(self._batch) >= BATCH
+
+    def _write(self) -> None:
+        try:
+            written = self._store.finish(self._batch)
+        except StoreError:
+            raise
+        except Exception:
+            # one end that the database refuses must not hold up the others
+            written = [self._write_alone(end) for end in self._batch]
+        batch, self._batch = self._batch, []
+        for end, status in zip(batch, written, strict=True):
+            self._tell(end, status)
+
+    def _write_alone(self, end: Finish) -> Status | None:
+        """Write one end; if the database refuses what it says, write that instead."""
+        try:
+            return self._store.finish([end])[0]
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("the database refused the end of task %s", end.task.id)
+            return self._store.finish([Finish(end.task, refused(error))])[0]
+
+    def _tell(self, end: Finish, status: Status | None) -> None:
+        task = end.task
+        if status is None:
+            log.warning("attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id)
+        try:
+            self._settled(end, status)
+        except Exception:
+            log.exception("after the end of task %s", task.id)
+
+
+def refused(error: Exception) -> Outcome:
+    return Outcome(
+        Kind.FAIL,
+        AttemptOutcome.FAILED,
+        error_type=type_name(error),
+        error_message=f"the database refused what was to be written at the end of this attempt: {message(error)}"[:2_000],
+    )

@@ -1,0 +1,87 @@
+"""The worker's side of its heartbeat: starts the process, tells it that the duties move, starts it anew if it died."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+from dumbwaiter.store.store import Store
+
+log = logging.getLogger("dumbwaiter")
+
+PROGRAM = Path(__file__).with_name("beat.py")
+# Duties that have not moved for so long are wedged for good: then silence is right, and another worker takes over.
+WEDGED = timedelta(minutes=5)
+LOOK = 1.0
+
+
+class Heartbeat:
+    """One small process for each worker (never for each slot: psycopg costs 37 MB)."""
+
+    def __init__(self, store: Store, worker: str, interval: timedelta) -> None:
+        self._store = store
+        self._worker = worker
+        self._interval = interval
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        with self._lock:
+            self._process = self._begin()
+
+    def round(self) -> float:
+        """Look after the process: one that died is replaced at once, well within the lease."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                log.warning("the heartbeat process ended with status %s; a new one starts", self._process.returncode)
+                self._process = self._begin()
+        return LOOK
+
+    def moved(self) -> None:
+        """A duty has done a round."""
+        with self._lock:
+            pipe = None if self._process is None else self._process.stdin
+            if pipe is not None:
+                # a full pipe means that the process has enough to read
+                with contextlib.suppress(OSError, ValueError):
+                    os.write(pipe.fileno(), b".")
+
+    def stop(self) -> None:
+        """End it: its tasks have ended, or are nobody's."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        driver, arguments = self._store.connections.bare()
+        order = {
+            "driver": driver,
+            "arguments": arguments,
+            "statements": self._store.heartbeat_statements(self._worker),
+            "interval": self._interval.total_seconds(),
+            "wedged": WEDGED.total_seconds(),
+            "parent": os.getpid(),
+            "path": [entry for entry in sys.path if entry],
+        }
+        # by path and isolated: importing the package would cost it 40 MB and a second
+        process = subprocess.Popen([sys.executable, "-I", str(PROGRAM)], stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        os.set_blocking(process.stdin.fileno(), False)
+        return process

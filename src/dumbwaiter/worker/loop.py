@@ -1,0 +1,380 @@
+"""The worker: its duties, how it starts, and how it stops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from dumbwaiter.errors import DatabaseUnavailable, StoreError
+from dumbwaiter.executors import orphans, workdirs
+from dumbwaiter.executors.base import Executor, Running, Stop
+from dumbwaiter.executors.command import CommandExecutor, GuardedCommands
+from dumbwaiter.executors.function import LoopExecutor, ThreadExecutor
+from dumbwaiter.executors.process import ProcessExecutor
+from dumbwaiter.executors.registry import PROCESS, Registry
+from dumbwaiter.run import Runner
+from dumbwaiter.settings import Settings
+from dumbwaiter.store.rows import Finish, WorkerRow
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import Fence, Outcome, Status, Task
+from dumbwaiter.worker.claimer import Claimer
+from dumbwaiter.worker.duty import Duty
+from dumbwaiter.worker.finisher import Finisher
+from dumbwaiter.worker.heartbeat import Heartbeat
+from dumbwaiter.worker.listener import Listener
+from dumbwaiter.worker.rescuer import Rescuer
+from dumbwaiter.worker.slots import Slots
+from dumbwaiter.worker.stager import stage
+from dumbwaiter.worker.watcher import Watcher
+
+if TYPE_CHECKING:
+    from dumbwaiter.files import FileStore
+
+log = logging.getLogger("dumbwaiter")
+
+LOOK = 0.05
+# How long a task that was told of the shutdown at the end of the grace time may take to tidy up before it is ended.
+LAST_WORDS = 1.0
+# How long the last ends may wait for a database that is away before they are left to the rescuer.
+FLUSH = 10.0
+WAIT_FOR_SCHEMA = 5.0
+
+
+def worker_name() -> str:
+    """Host, process and chance: new at each start, so that a restarted worker is never taken for its predecessor."""
+    host = "".join(sign if sign.isalnum() or sign in ".-" else "-" for sign in socket.gethostname())[:60]
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Worker:
+    """Runs tasks of some queues, within some slots and capacities.
+
+    `queues` gives slots by queue; by default every queue is served, each with `settings.slots`. `capacity` is added to
+    `chromium=1` and one isolated process for each core. User code cannot hold up the duties: each has a thread of its own.
+
+        worker = waiter.worker({"exports": 2}, capacity={"chromium": 2})
+        worker.run()
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        store: Store,
+        files: Callable[[], FileStore],
+        *,
+        queues: Mapping[str, int] | None = None,
+        capacity: Mapping[str, float] | None = None,
+        in_app: bool = False,
+    ) -> None:
+        self.name = worker_name()
+        self.settings = settings
+        self.store = store
+        self._registry = registry
+        self._files = files
+        self._grace = settings.shutdown_grace_in_app if in_app else settings.shutdown_grace
+        cores = float(os.cpu_count() or 1)
+        self.slots = Slots(queues, settings.slots, {"chromium": 1, PROCESS: cores, **(capacity or {})})
+        self._workdirs = workdirs.Workdirs(settings.workdir_path, self.name)
+        self._executors: dict[str, Executor] = {
+            "coroutine": LoopExecutor(),
+            "thread": ThreadExecutor(),
+            "process": ProcessExecutor(self.name, grace=settings.grace, warm=int(cores)),
+            "command": CommandExecutor(self.name, grace=settings.grace),
+        }
+        self._running: dict[Fence, Running] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        self._ended = threading.Event()
+        self._assemble()
+
+    def _assemble(self) -> None:
+        settings, store = self.settings, self.store
+        self._runner = Runner(
+            self._registry,
+            self._executors,
+            files=self._files,
+            workdir=self._workdirs.path,
+            clean=self._workdirs.remove,
+            commands=lambda running: GuardedCommands(running, self.name, settings.grace),
+            clock=store.now,
+            over=self._over,
+            max_result=settings.max_result,
+            max_interruptions=settings.max_interruptions,
+        )
+        self._heartbeat = Heartbeat(store, self.name, settings.heartbeat)
+        self._finisher = Finisher(store, self._settled)
+        self._watcher = Watcher(store, self._runner, lambda: self.running, settings.grace)
+        self._claimer = Claimer(
+            store,
+            self._registry,
+            self.slots,
+            self.name,
+            launch=self._launch,
+            running=self._known,
+            poll=settings.poll,
+            grace=settings.grace,
+        )
+        self._rescuer = Rescuer(
+            store, settings.lease, settings.sweep, took=self._took_back, settle=settings.heartbeat * 1.5
+        )
+        self._listener = Listener(store, self._wake_claimer)
+        moved = self._heartbeat.moved
+        self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
+        self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
+        self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
+        self._housekeeping = [
+            Duty("listener", self._listener.round),
+            Duty("stager", lambda: stage(store)),
+            Duty("rescuer", self._rescuer.round),
+            Duty("heartbeat", self._heartbeat.round),
+        ]
+        self._begin = threading.Thread(target=self._start_when_ready, name="dumbwaiter-start", daemon=True)
+
+    # what others may see
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """What runs at this moment."""
+        with self._lock:
+            return tuple(self._running.values())
+
+    @property
+    def claiming(self) -> bool:
+        """New tasks are being claimed: it has started, and nobody asked it to stop."""
+        return self._claim_duty.started and self._claimer.open
+
+    @property
+    def abandoned(self) -> int:
+        """How many tasks did not stop when asked and could not be ended."""
+        return self._watcher.abandoned
+
+    # starting
+
+    def start(self) -> None:
+        """Start all duties; returns at once. A database that is away, or not migrated, is waited for."""
+        self._begin.start()
+
+    def _start_when_ready(self) -> None:
+        if not self._wait_for_schema():
+            return
+        self._workdirs.open()
+        self._clean_up_after_the_dead()
+        self._heartbeat.start()
+        for duty in self._duties:
+            duty.start()
+        log.info("worker %s started", self.name)
+
+    @property
+    def _duties(self) -> list[Duty]:
+        return [self._finish_duty, self._watch_duty, self._claim_duty, *self._housekeeping]
+
+    def _wait_for_schema(self) -> bool:
+        """Wait until there are tables of our version, and say once what is being waited for. False if stopped meanwhile."""
+        told = ""
+        while not self._stopping.is_set():
+            try:
+                self.store.schema.ensure()
+                self._register()
+            except StoreError as error:
+                if str(error) != told:
+                    log.warning("worker %s waits: %s", self.name, error)
+                told = str(error)
+                self._stopping.wait(1.0 if isinstance(error, DatabaseUnavailable) else WAIT_FOR_SCHEMA)
+            else:
+                return True
+        return False
+
+    def _register(self) -> None:
+        from dumbwaiter import __version__
+
+        now = self.store.now()
+        self.store.register(
+            WorkerRow(
+                name=self.name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                queues=self.slots.queues,
+                capacity=self.slots.capacity,
+                started_at=now,
+                heartbeat_at=now,
+                stopping=False,
+            )
+        )
+
+    def _clean_up_after_the_dead(self) -> None:
+        """Processes first: they may still write into the directories."""
+        root = self.settings.workdir_path
+        if ended := orphans.sweep(root):
+            log.warning("%d processes of dead workers were ended", ended)
+        if names := workdirs.sweep(root):
+            log.warning("work directories of dead workers were removed: %s", ", ".join(names))
+        self.store.forget_silent_workers(max(self.settings.lease * 3, timedelta(minutes=5)))
+
+    # a task's way through
+
+    def _launch(self, task: Task) -> None:
+        running = self._runner.prepare(task)
+        with self._lock:
+            self._running[task.fence] = running
+        self._runner.start(running)
+        self._watch_duty.wake()
+
+    def _over(self, running: Running, end: Finish | None) -> None:
+        """The code of an attempt has ended. Its slot is free; the task stays ours until its end is written."""
+        self.slots.give_back(running.task.queue, running.entry)
+        if end is None:
+            self._forget(running.task)
+        else:
+            self._finisher.put(end)
+            self._finish_duty.wake()
+        self._wake_claimer()
+
+    def _settled(self, end: Finish, status: Status | None) -> None:
+        self._forget(end.task)
+        self._runner.settled(end, status)
+
+    def _forget(self, task: Task) -> None:
+        with self._lock:
+            self._running.pop(task.fence, None)
+
+    def _known(self) -> tuple[Fence, ...]:
+        with self._lock:
+            return tuple(self._running)
+
+    def _took_back(self, task: Task, outcome: Outcome) -> None:
+        """Files of an attempt that was taken back were never visible."""
+        try:
+            self._files().delete_attempt(task.id, task.attempt)
+        except Exception as error:
+            log.warning("files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error)
+
+    def _wake_claimer(self) -> None:
+        self._claim_duty.wake()
+
+    # stopping
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Claim nothing from now on, and end when what runs has ended or the grace time is over. `hurry`: end it now.
+
+        Safe in a signal handler. Returns at once; `join` waits.
+        """
+        if hurry:
+            self._hurry.set()
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._claimer.close()
+            threading.Thread(target=self._wind_down, name="dumbwaiter-stop", daemon=True).start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until everything has ended and been written. False if that took longer than `timeout` seconds."""
+        return self._ended.wait(timeout)
+
+    def _wind_down(self) -> None:
+        try:
+            self._begin.join()
+            if not self._claim_duty.started:
+                return
+            self._mark_stopping()
+            self._claim_duty.stop()
+            self._claim_duty.join()
+            self._wait_for_tasks()
+            self._release_the_rest()
+            self._flush()
+        except Exception:
+            log.exception("worker %s did not stop as it should", self.name)
+        finally:
+            self._let_go()
+            self._ended.set()
+
+    def _mark_stopping(self) -> None:
+        try:
+            self.store.mark_stopping(self.name)
+        except StoreError as error:
+            log.warning("that worker %s is stopping could not be written: %s", self.name, error)
+
+    def _at_work(self) -> list[Running]:
+        return [running for running in self.running if not running.ended]
+
+    def _wait_for_tasks(self) -> None:
+        """Let what runs go on for the grace time, unless somebody is in a hurry."""
+        until = time.monotonic() + self._grace.total_seconds()
+        if busy := len(self._at_work()):
+            log.info("worker %s stops; %d tasks have %.0f s to end", self.name, busy, self._grace.total_seconds())
+        while self._at_work() and time.monotonic() < until and not self._hurry.is_set():
+            time.sleep(LOOK)
+
+    def _release_the_rest(self) -> None:
+        """Tell what still runs, then end it; its task goes back into the queue without costing a retry."""
+        for running in self._at_work():
+            self._watcher.ask(running, Stop.SHUTDOWN)
+        self._wait(lambda: not self._at_work(), LAST_WORDS)
+        for running in self._at_work():
+            self._watcher.end(running)
+        self._wait(lambda: not self._at_work(), self.settings.grace.total_seconds() + 2)
+        for running in self._at_work():
+            self._watcher.abandon(running)
+
+    def _flush(self) -> None:
+        """Write the last ends. The heartbeat goes on until then."""
+        self._finish_duty.wake()
+        if not self._wait(lambda: self._finisher.empty, FLUSH):
+            log.warning("the last ends could not be written; those tasks will be taken back and run again")
+
+    def _let_go(self) -> None:
+        self._listener.stop()
+        for duty in self._duties:
+            duty.stop()
+        for duty in self._duties:
+            duty.join(2)
+        for executor in self._executors.values():
+            executor.close()
+        self._heartbeat.stop()
+        if self._claim_duty.started:
+            self._unregister()
+            self._workdirs.close()
+        log.info("worker %s ended", self.name)
+
+    def _unregister(self) -> None:
+        try:
+            self.store.unregister(self.name)
+        except StoreError as error:
+            log.warning("worker %s could not be taken off the list: %s", self.name, error)
+
+    @staticmethod
+    def _wait(over: Callable[[], bool], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not over():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK / 5)
+        return True
+
+    # standalone
+
+    def run(self) -> int:
+        """Start, work until TERM or INT, stop gracefully. A second signal hurries. Returns the exit status."""
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            # a wait without a time limit would hold up signals on some platforms
+            while not self.join(1.0):
+                pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return 0
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop(hurry=self._stopping.is_set())

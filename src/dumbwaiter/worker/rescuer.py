@@ -1,0 +1,77 @@
+"""The rescuer: takes back what dead workers hold, and never what is alive after an outage."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import Outcome, Task
+
+log = logging.getLogger("dumbwaiter")
+
+BATCH = 100
+
+
+class Rescuer:
+    """Sweeps every few seconds. Any worker does it, without an election.
+
+    After an outage of the database every heartbeat is old, those of the living too. So a rescuer holds still for one
+    lease after its own last failed statement, or after the clock jumped: by then the living have been heard again. And it
+    begins after `settle`, some heartbeats long, since it may be the first to reach a database that has just come back.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: timedelta,
+        sweep: timedelta,
+        *,
+        settle: timedelta = timedelta(0),
+        took: Callable[[Task, Outcome], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._sweep = sweep.total_seconds()
+        self._took = took
+        self._monotonic = monotonic
+        self._still_until = monotonic() + settle.total_seconds()
+        self._offset: timedelta | None = None
+
+    def round(self) -> float:
+        try:
+            return self._round()
+        except Exception:
+            self._hold_still()
+            raise
+
+    def _round(self) -> float:
+        self._mind_jumps(self._store.now())
+        self._store.expire()
+        still = self._still_until - self._monotonic()
+        if still > 0:
+            return min(still, self._pause())
+        rescued = self._store.rescue(self._lease, limit=BATCH)
+        for task, outcome in rescued:
+            log.warning("task %s was taken back from a dead worker: %s", task.id, outcome.error_message)
+            self._took(task, outcome)
+        return 0.0 if len(rescued) == BATCH else self._pause()
+
+    def _pause(self) -> float:
+        # jitter only ever shortens it: the promise counts on at most one sweep
+        return self._sweep * random.uniform(0.8, 1.0)
+
+    def _hold_still(self) -> None:
+        self._still_until = self._monotonic() + self._lease.total_seconds()
+
+    def _mind_jumps(self, now: datetime) -> None:
+        """A jump of the database's clock (or of ours, after the machine slept) makes leases look longer than they were."""
+        offset = now - datetime.fromtimestamp(self._monotonic(), now.tzinfo)
+        if self._offset is not None and abs(offset - self._offset) > self._lease / 4:
+            log.warning("the clock jumped by %s; nothing is taken back for one lease", offset - self._offset)
+            self._hold_still()
+        self._offset = offset

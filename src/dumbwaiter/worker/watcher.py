@@ -1,0 +1,118 @@
+"""The watcher: sees what running attempts cannot see for themselves, and ends those that should end.
+
+Cancel requests, lost claims and timeouts; and it writes down how far each attempt has come.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from dumbwaiter.errors import TaskCancelled
+from dumbwaiter.executors.base import Ended, Running, Stop
+from dumbwaiter.run import Runner
+from dumbwaiter.store.rows import Report, Standing
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import Progress, estimated_left
+
+log = logging.getLogger("dumbwaiter")
+
+# A cancel is promised to be seen within a second.
+LOOK = 0.5
+IDLE = 60.0
+# What was killed and still has not reported its end after this long is given up.
+GIVE_UP = 10.0
+
+
+class Watcher:
+    """Looks after what runs in this worker."""
+
+    def __init__(
+        self, store: Store, runner: Runner, running: Callable[[], Sequence[Running]], grace: timedelta
+    ) -> None:
+        self._store = store
+        self._runner = runner
+        self._running = running
+        self._grace = grace.total_seconds()
+        self.abandoned = 0
+
+    def round(self) -> float:
+        running = self._running()
+        if not running:
+            return IDLE
+        # first what needs no database: it has to work during an outage too
+        self._end_overdue(running)
+        self._look(running)
+        self._write_progress(running)
+        return self._until_next(running)
+
+    def ask(self, running: Running, reason: Stop) -> None:
+        """Ask an attempt to end, and pass that on to whatever runs it."""
+        if running.ask_stop(reason):
+            log.info("task %s is asked to stop: %s", running.task.id, reason)
+            self._runner.executor(running).ask(running)
+
+    def end(self, running: Running) -> None:
+        """End it now. What cannot be ended is abandoned: its task ends, and what it still writes is fenced."""
+        if self._runner.executor(running).kill(running) or running.ended:
+            return
+        self.abandon(running)
+
+    def abandon(self, running: Running) -> None:
+        if running.complete(Ended(error=TaskCancelled("it did not stop when it was asked to, and was abandoned"))):
+            running.abandoned = True
+            self.abandoned += 1
+            log.warning(
+                "task %s (%s) did not stop within %.0f s of being asked and cannot be ended from outside: it was abandoned; "
+                "isolate=True makes such tasks killable",
+                running.task.id,
+                running.task.task_type,
+                self._grace,
+            )
+
+    def _end_overdue(self, running: Sequence[Running]) -> None:
+        now = time.monotonic()
+        for one in running:
+            if one.deadline is not None and now >= one.deadline:
+                self.ask(one, Stop.TIMEOUT)
+            if one.stop_asked is None or now < one.stop_asked + self._grace:
+                continue
+            self.end(one)
+            if now > one.stop_asked + self._grace + GIVE_UP:
+                self.abandon(one)
+
+    def _look(self, running: Sequence[Running]) -> None:
+        """Which attempts were asked to end by somebody else, or belong to another worker by now."""
+        seen = self._store.standing([one.task.fence for one in running])
+        for one in running:
+            self._obey(one, seen[one.task.fence])
+
+    def _obey(self, one: Running, standing: Standing) -> None:
+        if one.ended:
+            return
+        if not standing.owned:
+            self.ask(one, Stop.LOST)
+        elif standing.cancel_requested:
+            self.ask(one, Stop.CANCEL)
+
+    def _write_progress(self, running: Sequence[Running]) -> None:
+        fresh = [(one, one.fresh_progress()) for one in running if not one.ended]
+        reports = [report(one, progress) for one, progress in fresh if progress is not None]
+        if reports:
+            self._store.report(reports)
+
+    def _until_next(self, running: Sequence[Running]) -> float:
+        now = time.monotonic()
+        instants = [one.deadline for one in running if one.deadline is not None and one.stop_asked is None]
+        instants += [one.stop_asked + self._grace for one in running if one.stop_asked is not None]
+        soonest = min((instant - now for instant in instants if instant > now), default=LOOK)
+        return max(min(soonest, LOOK), 0.01)
+
+
+def report(one: Running, progress: Progress) -> Report:
+    elapsed = timedelta(seconds=time.monotonic() - one.started)
+    left = None if progress.fraction is None else estimated_left(elapsed, progress.fraction)
+    return Report(one.task, progress, left)
+
