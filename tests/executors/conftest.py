@@ -1,0 +1,159 @@
+"""Attempts to run, and what they left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dumbwaiter.executors.base import Ended, Publication, Running
+from dumbwaiter.executors.command import GuardedCommands
+from dumbwaiter.executors.guardian import process
+from dumbwaiter.executors.process import ProcessExecutor
+from dumbwaiter.executors.registry import TaskType, placeholders, reference_of
+from dumbwaiter.executors.signature import Signature
+from dumbwaiter.task import Status, Task
+from tests.executors.work import HOSTILE_SIZE
+
+WORKER = "host-1-abc"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait for a condition, at most so long, and give what it gave."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+    return value
+
+
+def alive(pid: int) -> bool:
+    found = process(pid)
+    return found is not None and found.alive
+
+
+def hostile_pids(path: Path) -> list[int]:
+    """The pids of the hostile tree, once all of it is there."""
+    return until(
+        lambda: (
+            path.exists()
+            and len(pids := [int(word) for word in path.read_text().split()]) >= HOSTILE_SIZE
+            and pids
+        )
+    )
+
+
+def none_left(pids: list[int], seconds: float = 5) -> bool:
+    until(lambda: not any(map(alive, pids)), seconds)
+    return True
+
+
+class Attempt:
+    """One attempt and how it ended."""
+
+    def __init__(self, entry: TaskType, task: Task, workdir: Path) -> None:
+        self.ended: Ended | None = None
+        self.times = 0
+        self.published: list[tuple[str, bytes, str | None]] = []
+        self.refuse_with: BaseException | None = None
+        self._done = threading.Event()
+        self.running = Running(
+            task,
+            entry,
+            workdir,
+            publish=self._publish,
+            commands=lambda running: GuardedCommands(running, WORKER, timedelta(seconds=0.5)),
+            done=self._end,
+        )
+
+    def _publish(self, running: Running, publication: Publication) -> None:
+        if self.refuse_with is not None:
+            raise self.refuse_with
+        self.published.append((publication.name, publication.path.read_bytes(), publication.content_type))
+
+    def _end(self, running: Running, ended: Ended) -> None:
+        self.times += 1
+        self.ended = ended
+        self._done.set()
+
+    def wait(self, seconds: float = 30) -> Ended:
+        assert self._done.wait(seconds), "the attempt did not end in time"
+        assert self.ended is not None
+        return self.ended
+
+    @property
+    def result(self) -> Any:
+        ended = self.wait()
+        if ended.error is not None:
+            raise ended.error
+        return ended.result
+
+    @property
+    def error(self) -> BaseException:
+        error = self.wait().error
+        assert error is not None
+        return error
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Callable[..., Attempt]:
+    """Makes an attempt of a function (or of a command's words) with these arguments."""
+    numbers = iter(range(1, 1000))
+
+    def make(work: Any, arguments: dict[str, Any] | None = None, **how: Any) -> Attempt:
+        number = next(numbers)
+        if isinstance(work, list):
+            words = tuple(work)
+            entry = TaskType(
+                "cmd",
+                lambda: None,
+                Signature.of_command("cmd", placeholders("cmd", words)),
+                argv=words,
+                **how,
+            )
+        else:
+            name = work.__name__
+            entry = TaskType(
+                name, work, Signature(name, work), isolate=True, reference=reference_of(work), **how
+            )
+        task = Task(
+            id=f"0199-{number:04}",
+            task_type=entry.name,
+            queue="default",
+            status=Status.RUNNING,
+            payload=arguments or {},
+            created_at=NOW,
+            updated_at=NOW,
+            run_at=NOW,
+            attempt=1,
+            worker_id=WORKER,
+            timeout=timedelta(minutes=1),
+        )
+        return Attempt(entry, task, tmp_path / "work" / f"{task.id}-1")
+
+    return make
+
+
+@pytest.fixture
+def processes() -> Iterator[ProcessExecutor]:
+    executor = ProcessExecutor(WORKER, grace=timedelta(seconds=0.5), warm=2)
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def run(processes: ProcessExecutor, attempt: Callable[..., Attempt]) -> Callable[..., Attempt]:
+    """Starts an attempt in an isolated process."""
+
+    def begin(work: Any, arguments: dict[str, Any] | None = None, **how: Any) -> Attempt:
+        one = attempt(work, arguments, **how)
+        processes.start(one.running)
+        return one
+
+    return begin
