@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.rows import Database, to_task
+from dumbwaiter.store.tables import PENDING
 from dumbwaiter.task import Status, Task
+
+# Capacities are sums and differences of fractions: 0.3 - 0.1 - 0.1 is a little less than 0.1.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ def startable(
 
 
 def fits(need: Mapping[str, float], free: Mapping[str, float]) -> bool:
-    return all(free.get(name, 0) >= amount for name, amount in need.items())
+    return all(free.get(name, 0) + ROUNDING >= amount for name, amount in need.items())
 
 
 def chosen(candidates: Sequence[tuple[str, str]], want: Want) -> list[str]:
@@ -59,33 +65,37 @@ def claim(db: Database, connection: Connection, want: Want, worker: str, now: In
     types = startable(want.types, want.needs, want.free)
     if not types or want.slots <= 0:
         return []
+    wanted = replace(want, types=types)
     limited = any(want.needs.get(name) for name in types)
     if db.dialect.returning and not limited:
-        claimed = claim_at_once(db, connection, want, types, worker, now)
+        claimed = claim_at_once(db, connection, wanted, worker, now)
     else:
-        claimed = claim_in_steps(db, connection, want, types, worker, now)
+        claimed = claim_in_steps(db, connection, wanted, worker, now)
     # RETURNING keeps no order
     return sorted(claimed, key=lambda task: (-task.priority, task.run_at, task.id))
 
 
-def due(
-    db: Database, want: Want, types: Sequence[str], now: Instant, *columns: sa.Column[str]
-) -> sa.Select[tuple[str]]:
+def due(db: Database, want: Want, now: Instant, *columns: sa.Column[Any]) -> sa.Select[Any]:
     """The first due rows of the queue, locked; rows that another claimer has locked are passed over."""
     tasks = db.tables.tasks
     return (
         sa.select(*columns)
         .where(
-            tasks.c.ready,
-            tasks.c.status == Status.PENDING.value,
+            *startable_now(db, now),
             tasks.c.queue == want.queue,
-            tasks.c.task_type.in_(types),
-            sa.or_(tasks.c.start_before.is_(None), tasks.c.start_before > now),
+            tasks.c.task_type.in_(want.types),
         )
         .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
         .limit(want.slots)
         .with_for_update(skip_locked=True)
     )
+
+
+def startable_now(db: Database, now: Instant) -> tuple[sa.ColumnElement[bool], ...]:
+    """Due, nobody's, and not too late: `start_before` binds the first attempt only, a retry has started in time."""
+    tasks = db.tables.tasks
+    in_time = sa.or_(tasks.c.start_before.is_(None), tasks.c.attempt > 0, tasks.c.start_before > now)
+    return tasks.c.ready, tasks.c.status == PENDING, in_time
 
 
 def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
@@ -107,29 +117,30 @@ def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
     )
 
 
-def claim_at_once(
-    db: Database, connection: Connection, want: Want, types: Sequence[str], worker: str, now: Instant
-) -> list[Task]:
-    """One statement. MATERIALIZED is a fence for the planner: without it, `IN (SELECT … LIMIT 3 FOR UPDATE SKIP LOCKED)`
-    under a nested-loop plan ran its subquery for each outer row and claimed 161 rows."""
+def claim_at_once(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:
+    """Lock, mark and read in one statement."""
+    rows = connection.execute(claiming_at_once(db, want, worker, now)).mappings().all()
+    return [to_task(row) for row in rows]
+
+
+def claiming_at_once(db: Database, want: Want, worker: str, now: Instant) -> ReturningUpdate[Any]:
+    """The claim as one statement.
+
+    MATERIALIZED is a fence for PostgreSQL's planner: without it, `IN (SELECT … LIMIT 3 FOR UPDATE SKIP LOCKED)` under a
+    nested-loop plan ran its subquery for each outer row and claimed 161 rows.
+    """
     tasks = db.tables.tasks
-    selected = due(db, want, types, now, tasks.c.id).cte("due")
+    selected = due(db, want, now, tasks.c.id).cte("due")
     if db.dialect.name == "postgresql":
         selected = selected.prefix_with("MATERIALIZED")
-    statement = (
-        taking(db, want, worker, now).where(tasks.c.id.in_(sa.select(selected.c.id))).returning(*tasks.c)
-        if db.dialect.name == "sqlite"
-        else taking(db, want, worker, now).where(tasks.c.id == selected.c.id).returning(*tasks.c)
-    )
-    return [to_task(row) for row in connection.execute(statement).mappings().all()]
+    update = taking(db, want, worker, now).where(tasks.c.id.in_(sa.select(selected.c.id)))
+    return update.returning(*tasks.c)
 
 
-def claim_in_steps(
-    db: Database, connection: Connection, want: Want, types: Sequence[str], worker: str, now: Instant
-) -> list[Task]:
+def claim_in_steps(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:
     """Lock, choose, mark, read: for databases without UPDATE … RETURNING, and where needs must be counted."""
     tasks = db.tables.tasks
-    candidates = connection.execute(due(db, want, types, now, tasks.c.id, tasks.c.task_type)).all()
+    candidates = connection.execute(due(db, want, now, tasks.c.id, tasks.c.task_type)).all()
     ids = chosen([(row[0], row[1]) for row in candidates], want)
     if not ids:
         return []
@@ -139,12 +150,14 @@ def claim_in_steps(
 
 
 def claim_one(
-    db: Database, connection: Connection, task_id: str, worker: str, now: Instant, want: Want
+    db: Database, connection: Connection, want: Want, worker: str, now: Instant, *, task_id: str
 ) -> Task | None:
     """Make one given task this worker's, if it is due and nobody's: what an engine that was handed an id does."""
     tasks = db.tables.tasks
-    due_now = (tasks.c.id == task_id, tasks.c.status == Status.PENDING.value, tasks.c.ready)
-    taken = connection.execute(taking(db, want, worker, now).where(*due_now)).rowcount == 1
+    update = taking(db, want, worker, now).where(
+        tasks.c.id == task_id, *startable_now(db, now), tasks.c.task_type.in_(want.types)
+    )
+    taken = connection.execute(update).rowcount == 1
     if not taken:
         return None
     return to_task(connection.execute(sa.select(tasks).where(tasks.c.id == task_id)).mappings().one())
@@ -155,7 +168,7 @@ def queues_with_work(db: Database, connection: Connection) -> list[str]:
     tasks = db.tables.tasks
     found: list[str] = []
     while True:
-        statement = sa.select(tasks.c.queue).where(tasks.c.ready, tasks.c.status == Status.PENDING.value)
+        statement = sa.select(tasks.c.queue).where(tasks.c.ready, tasks.c.status == PENDING)
         if found:
             statement = statement.where(tasks.c.queue > found[-1])
         name = connection.execute(statement.order_by(tasks.c.queue).limit(1)).scalar()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
+import os
 import random
+import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +25,13 @@ T = TypeVar("T")
 READING = "dumbwaiter_reading"
 # deadlock, lock wait timeout; serialization failure, deadlock detected
 MYSQL_AGAIN = frozenset({1213, 1205})
-POSTGRESQL_AGAIN = frozenset({"40001", "40P01"})
+# and: lock not available, which is a lock wait timeout too
+POSTGRESQL_AGAIN = frozenset({"40001", "40P01", "55P03"})
+# a server that became a standby, or is set to read only: it may take writes again, or another one will
+READ_ONLY = frozenset({"25006", 1290, 1792, 1836})
 TRIES = 10
+# A lock wait takes up to 5 s, so the tries have a time limit as well.
+LONGEST = 10.0
 
 
 class FairLock:
@@ -44,9 +52,24 @@ class FairLock:
                 return
             turn = threading.Event()
             self._waiting.append(turn)
-        turn.wait()
+        try:
+            turn.wait()
+        except BaseException:  # KeyboardInterrupt, or an exception set from another thread
+            self._leave(turn)
+            raise
 
     def __exit__(self, *_: object) -> None:
+        self._hand_over()
+
+    def _leave(self, turn: threading.Event) -> None:
+        """Whoever stops waiting must not be handed the lock; nobody would give it back."""
+        with self._lock:
+            if not turn.is_set():
+                self._waiting.remove(turn)
+                return
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()  # still held: handed over
@@ -62,9 +85,19 @@ class Connections:
         self._pgbouncer = pgbouncer
         self.dialect: Dialect = DIALECTS[self.url.get_backend_name()]()
         self._writers = FairLock()
+        self._making = threading.Lock()
+        self._engine: Engine | None = None
+        FORKED.add(self)
 
-    @cached_property
+    @property
     def engine(self) -> Engine:
+        if self._engine is None:
+            with self._making:
+                if self._engine is None:
+                    self._engine = self._made()
+        return self._engine
+
+    def _made(self) -> Engine:
         match self.dialect.name:
             case "sqlite":
                 return sqlite_engine(self.url)
@@ -83,10 +116,20 @@ class Connections:
                 yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A connection in a transaction that commits at the end of the block and rolls back on an error."""
+    def writing(self, key: str | None = None) -> Iterator[Connection]:
+        """A connection in a transaction that commits at the end of the block and rolls back on an error.
+
+        With a `key`, other transactions with that key are held off where the database needs it.
+        """
         queue = self._writers if self.dialect.name == "sqlite" else contextlib.nullcontext()
-        with told(), queue, self.engine.begin() as connection:
+        guarding = self.dialect.guarding
+        with (
+            told(),
+            queue,
+            self.engine.connect() as connection,
+            guarding(connection, key),
+            connection.begin(),
+        ):
             yield connection
 
     @contextlib.contextmanager
@@ -95,17 +138,33 @@ class Connections:
         with self.writing() if self.dialect.name == "sqlite" else self.reading() as connection:
             yield connection
 
-    def again(self, work: Callable[[Connection], T], *, single: bool = False) -> T:
-        """Do work in a transaction of its own; if the database undid it for a deadlock or the like, do it again."""
-        for tries in range(1, TRIES + 1):
+    def again(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        single: bool = False,
+        key: str | None = None,
+        tries: int = TRIES,
+    ) -> T:
+        """Do work in a transaction of its own; if the database undid it for a deadlock or the like, do it again.
+
+        Raises Undone if it was undone too often.
+        """
+        give_up = time.monotonic() + LONGEST
+        for number in itertools.count(1):
             try:
-                with self.single() if single else self.writing() as connection:
+                with self.single() if single else self.writing(key) as connection:
                     return work(connection)
             except sa.exc.DBAPIError as error:
-                if tries == TRIES or not worth_another_try(error):
+                if not worth_another_try(error):
                     raise
-                # without a jittered pause the same ones meet again: 5,122 deadlocks in 60 rounds were measured
-                time.sleep(random.uniform(0, 0.003) * tries)
+                if number >= tries or time.monotonic() > give_up:
+                    raise Undone(
+                        f"the database undid a transaction {number} times, for locks that others held: "
+                        f"{first_line(error.orig)}"
+                    ) from error
+            # without a jittered pause the same ones meet again: 5,122 deadlocks in 60 rounds were measured
+            time.sleep(random.uniform(0, 0.003) * number)
         raise AssertionError("unreachable")
 
     def bare(self) -> tuple[str, dict[str, Any]]:
@@ -113,12 +172,37 @@ class Connections:
         if self.dialect.name == "sqlite":
             return "sqlite3", {"database": str(Path(str(self.url.database)).absolute()), "timeout": 30}
         _, arguments = self.engine.dialect.create_connect_args(self.url)
-        module = "psycopg" if self.dialect.name == "postgresql" else "pymysql"
-        return module, dict(arguments) | {"connect_timeout": 10}
+        if self.dialect.name == "postgresql":
+            return "psycopg", dict(arguments) | {"connect_timeout": 10}
+        # under REPEATABLE READ the beat of one worker would wait for every running row that another one is writing
+        start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        return "pymysql", dict(arguments) | {"connect_timeout": 10, "init_command": start}
 
     def close(self) -> None:
-        if "engine" in self.__dict__:
-            self.engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def forget_parent(self) -> None:
+        """After a fork: the parent's connections stay the parent's, and so do the locks its threads held."""
+        self._writers = FairLock()
+        self._making = threading.Lock()
+        if self._engine is not None:
+            self._engine.dispose(close=False)
+
+
+class Undone(DatabaseUnavailable):
+    """The database undid a transaction again and again because others held its locks."""
+
+
+FORKED: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+
+def forget_parents() -> None:
+    for connections in list(FORKED):
+        connections.forget_parent()
+
+
+os.register_at_fork(after_in_child=forget_parents)
 
 
 @contextlib.contextmanager
@@ -127,15 +211,31 @@ def told() -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        if error.connection_invalidated or (
-            isinstance(error, sa.exc.OperationalError) and not worth_another_try(error)
-        ):
+        if unusable(error):
             raise DatabaseUnavailable(f"the database cannot be used: {first_line(error.orig)}") from error
         raise
     except sa.exc.TimeoutError as error:
         raise DatabaseUnavailable(
             f"no connection to the database was free in time: {first_line(error)}"
         ) from error
+
+
+def unusable(error: sa.exc.DBAPIError) -> bool:
+    """It is the database's state, not the statement, that made it fail."""
+    if error.connection_invalidated or not READ_ONLY.isdisjoint((code(error), mysql_error(error))):
+        return True
+    return isinstance(error, sa.exc.OperationalError) and not worth_another_try(error)
+
+
+def broke(error: DatabaseUnavailable) -> bool:
+    """The connection was lost under way: nobody knows whether the last statement, or the commit, came through."""
+    cause = error.__cause__
+    return isinstance(cause, sa.exc.DBAPIError) and cause.connection_invalidated
+
+
+def code(error: sa.exc.DBAPIError) -> str | None:
+    """PostgreSQL's code of an error."""
+    return getattr(error.orig, "sqlstate", None)
 
 
 def first_line(error: BaseException | None) -> str:
@@ -145,14 +245,14 @@ def first_line(error: BaseException | None) -> str:
 
 def worth_another_try(error: sa.exc.DBAPIError) -> bool:
     """The database undid a transaction that would pass alone."""
-    return mysql_error(error) in MYSQL_AGAIN or getattr(error.orig, "sqlstate", None) in POSTGRESQL_AGAIN
+    return mysql_error(error) in MYSQL_AGAIN or code(error) in POSTGRESQL_AGAIN
 
 
 def normal_url(address: str) -> URL:
     """The address with our drivers: `postgresql://` means psycopg, `mysql://` and `mariadb://` PyMySQL."""
     try:
         url = sa.make_url(address)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         raise ConfigurationError(
             "the database address cannot be read; write sqlite:///path/to/tasks.db, postgresql://user@host/name "
             "or mysql://user@host/name"
@@ -189,9 +289,9 @@ def sqlite_engine(url: URL) -> Engine:
         # the driver's own BEGIN is deferred: a transaction that reads first and writes then fails at once with
         # SQLITE_BUSY_SNAPSHOT, whatever the busy timeout. So transactions are begun here, by us.
         connection.isolation_level = None
+        connection.execute("PRAGMA busy_timeout = 30000")
+        use_wal(connection)
         for pragma in (
-            "busy_timeout = 30000",
-            "journal_mode = WAL",
             "synchronous = NORMAL",
             "foreign_keys = ON",
             # without it the -wal file keeps the size of its worst day
@@ -208,6 +308,19 @@ def sqlite_engine(url: URL) -> Engine:
     return engine
 
 
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to write-ahead logging. The switch does not wait for locks as other statements do, so we do."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(random.uniform(0.001, 0.02))
+
+
 def postgresql_engine(url: URL, *, pgbouncer: bool) -> Engine:
     try:
         import psycopg  # noqa: F401
@@ -217,7 +330,16 @@ def postgresql_engine(url: URL, *, pgbouncer: bool) -> Engine:
     if pgbouncer:
         # in transaction mode the next statement may meet another server connection, which knows no prepared statements
         connect["prepare_threshold"] = None
+    else:
+        # one row that somebody's open transaction holds must not stop a worker; a pooler refuses such options
+        connect["options"] = with_option(url, "-c lock_timeout=5s")
     return sa.create_engine(url, connect_args=connect, pool_size=5, max_overflow=20, pool_pre_ping=True)
+
+
+def with_option(url: URL, option: str) -> str:
+    """The options in the address, if any, and this one."""
+    given = url.query.get("options", "")
+    return f"{given if isinstance(given, str) else ' '.join(given)} {option}".strip()
 
 
 def mysql_engine(url: URL) -> Engine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,16 +12,26 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import Connection
 
+from dumbwaiter.errors import KeyContended
 from dumbwaiter.store.types import FORMAT, Timestamp
 
 Instant = datetime | sa.ColumnElement[Any]
+# How long, in seconds, an enqueue waits for whoever holds its key in an open transaction.
+PATIENCE = 5.0
+STAYED_LOCKED = (
+    f"the key stayed locked for {PATIENCE:.0f} s by another transaction that enqueued it and has not ended; "
+    "commit soon after an enqueue, then try again"
+)
+POSTGRESQL_LOCKED = "55P03"
+MYSQL_LOCKED = 1205
 
 
 def moved(instant: Instant, by: timedelta, dialect: Dialect) -> Instant:
     """An instant moved by a fixed duration: in Python where it is a value, by the database where it is an expression."""
     if isinstance(instant, datetime):
         return instant + by
-    return dialect.after(instant, by.total_seconds())
+    moved_by: Instant = dialect.after(instant, by.total_seconds())
+    return moved_by
 
 
 class Dialect:
@@ -41,11 +53,18 @@ class Dialect:
         """Insert a row unless its `active_key` or `request_key` is taken. False if it is; the transaction lives on."""
         raise NotImplementedError
 
-    def guard_key(self, connection: Connection, active_key: str) -> None:
-        """Hold other enqueues of this key off until the transaction ends, where the insert itself cannot."""
+    @contextlib.contextmanager
+    def guarding(self, connection: Connection, key: str | None) -> Iterator[None]:
+        """Hold other enqueues of this key off around a transaction, where the insert itself cannot."""
+        yield
 
-    def unguard_key(self, connection: Connection, active_key: str) -> None:
-        """Let them go on."""
+    @contextlib.contextmanager
+    def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
+        """Wait for somebody's open transaction no longer than PATIENCE, then raise KeyContended.
+
+        If the connection is not our `own`, its transaction lives on and keeps its settings.
+        """
+        yield
 
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         """Wake the workers that listen, once the transaction commits."""
@@ -69,6 +88,23 @@ class PostgreSQL(Dialect):
         # the finish of that task
         statement = postgresql.insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
         return connection.execute(statement).first() is not None
+
+    @contextlib.contextmanager
+    def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
+        if own:
+            connection.execute(lock_timeout(f"{PATIENCE:.0f}s"))
+            with contended(POSTGRESQL_LOCKED):
+                yield
+            return
+        if getattr(connection.connection.driver_connection, "autocommit", False):
+            yield  # there is no transaction to keep, nor to wait with
+            return
+        before = connection.execute(sa.select(sa.func.current_setting("lock_timeout"))).scalar()
+        # an error ends a PostgreSQL transaction, unless it happened within a savepoint
+        with contended(POSTGRESQL_LOCKED), connection.begin_nested():
+            connection.execute(lock_timeout(f"{PATIENCE:.0f}s"))
+            yield
+            connection.execute(lock_timeout(str(before)))
 
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         connection.execute(sa.select(sa.func.pg_notify(channel, queue)))
@@ -122,12 +158,56 @@ class MySQL(Dialect):
             raise
         return True
 
-    def guard_key(self, connection: Connection, active_key: str) -> None:
-        # lock names have at most 64 characters on MySQL
-        connection.execute(sa.select(sa.func.get_lock(f"dw:{active_key[:56]}", 10)))
+    @contextlib.contextmanager
+    def guarding(self, connection: Connection, key: str | None) -> Iterator[None]:
+        # without it racing enqueues of one key deadlock while tasks finish (9 to 5,000 times in 100 rounds). On the
+        # connection that inserts: with one of their own, as many threads as the pool is large would wait for each other
+        if key is None:
+            yield
+            return
+        name = f"dw:{key[:56]}"  # lock names have at most 64 characters on MySQL
+        taken = connection.execute(sa.select(sa.func.get_lock(name, PATIENCE))).scalar()
+        connection.commit()
+        if taken != 1:
+            raise KeyContended(STAYED_LOCKED)
+        try:
+            yield
+        finally:
+            # a connection that broke has given the lock back already
+            with contextlib.suppress(sa.exc.DBAPIError, sa.exc.PendingRollbackError):
+                connection.execute(sa.select(sa.func.release_lock(name)))
+                connection.commit()
 
-    def unguard_key(self, connection: Connection, active_key: str) -> None:
-        connection.execute(sa.select(sa.func.release_lock(f"dw:{active_key[:56]}")))
+    @contextlib.contextmanager
+    def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
+        if own:  # our connections have this timeout always
+            with contended(MYSQL_LOCKED):
+                yield
+            return
+        before = connection.execute(sa.text("SELECT @@innodb_lock_wait_timeout")).scalar()
+        connection.execute(sa.text(f"SET innodb_lock_wait_timeout = {PATIENCE:.0f}"))
+        try:
+            with contended(MYSQL_LOCKED):  # it undoes the statement only
+                yield
+        finally:
+            with contextlib.suppress(sa.exc.DBAPIError, sa.exc.PendingRollbackError):
+                connection.execute(sa.text(f"SET innodb_lock_wait_timeout = {before}"))
+
+
+@contextlib.contextmanager
+def contended(code: int | str) -> Iterator[None]:
+    """A lock that was waited for in vain is told by name."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        if code in (mysql_error(error), getattr(error.orig, "sqlstate", None)):
+            raise KeyContended(STAYED_LOCKED) from error
+        raise
+
+
+def lock_timeout(text: str) -> sa.Select[Any]:
+    """Set it to the end of the transaction (or back to what it was before the savepoint)."""
+    return sa.select(sa.func.set_config("lock_timeout", text, sa.true()))
 
 
 def mysql_error(error: BaseException) -> int | None:

@@ -10,10 +10,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import IllegalMove
+from dumbwaiter.retry import MESSAGE_LIMIT, TRACEBACK_LIMIT, shortened, storable
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, Finish, next_key, to_task
+from dumbwaiter.store.tables import PENDING, RUNNING
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, ResultFile, Status, Task
 
+# No delay is longer: later than the year 9999 no database has a name for.
+FARTHEST = timedelta(days=3650)
 # What every end clears: whoever held the task holds it no more.
 LET_GO: dict[str, Any] = {
     "worker_id": None,
@@ -26,7 +30,8 @@ LET_GO: dict[str, Any] = {
 def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> Status | None:
     """Write what the end of an attempt means. The status the task has now, or None if the attempt did not own it any more.
 
-    A cancel that was asked before this write wins, even if the function returned: one conditional update decides.
+    A cancel that was asked before this write wins, even if the function returned: one conditional update decides. An end
+    that was written before is told again: its writer may have lost the connection before it heard of the commit.
     """
     outcome = end.outcome
     if outcome.kind is not Kind.CANCEL and not move(db, connection, end.task, outcome, now, uncancelled=True):
@@ -36,9 +41,24 @@ def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> S
         record_files(db, connection, end, now)
         return outcome.status
     if not move(db, connection, end.task, outcome, now):
-        return None
+        return written_before(db, connection, end)
     settle(db, connection, end.task, outcome, now)
     return outcome.status
+
+
+def written_before(db: Database, connection: Connection, end: Finish) -> Status | None:
+    """What this very end of the attempt made of the task, if it stands in the table already."""
+    tasks, attempts, task = db.tables.tasks, db.tables.attempts, end.task
+    of_attempt = (attempts.c.task_id == task.id, attempts.c.number == task.attempt)
+    outcome = connection.execute(sa.select(attempts.c.outcome).where(*of_attempt)).scalar()
+    if outcome is not None:
+        if outcome == end.outcome.attempt_outcome.value:
+            return end.outcome.status
+        return Status.CANCELLED if outcome == AttemptOutcome.CANCELLED.value else None
+    # the success of a first attempt leaves no history, only the row
+    row = connection.execute(sa.select(tasks.c.status, tasks.c.attempt).where(tasks.c.id == task.id)).first()
+    succeeded = row is not None and row[0] == Status.SUCCESS.value and row[1] == task.attempt
+    return Status.SUCCESS if succeeded and end.outcome.kind is Kind.SUCCEED else None
 
 
 def move(
@@ -58,7 +78,7 @@ def move(
             tasks.c.id == task.id,
             tasks.c.attempt == task.attempt,
             tasks.c.worker_id == task.worker_id,
-            tasks.c.status == Status.RUNNING.value,
+            tasks.c.status == RUNNING,
         )
         .values(LET_GO | changes(db, outcome, now) | {"updated_at": now, "version": tasks.c.version + 1})
     )
@@ -71,9 +91,9 @@ def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
     """The columns that an outcome changes, beside those that every end does."""
     tasks = db.tables.tasks
     told = {
-        "error_type": None if outcome.error_type is None else outcome.error_type[:200],
-        "error_message": outcome.error_message,
-        "user_message": outcome.user_message,
+        "error_type": text(outcome.error_type, 200),
+        "error_message": text(outcome.error_message, MESSAGE_LIMIT),
+        "user_message": text(outcome.user_message, MESSAGE_LIMIT),
     }
     final = {"status": outcome.status.value, "finished_at": now, "active_key": None}
     again = {"status": Status.PENDING.value, "progress": 0.0, "current_step": None, "progress_at": None}
@@ -92,7 +112,13 @@ def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
             return again | told | {"ready": True, "crash_count": tasks.c.crash_count + 1}
 
 
+def text(given: str | None, limit: int) -> str | None:
+    """A text as every database takes it: what a task raised must never keep its end from being written."""
+    return None if given is None else storable(given)[:limit]
+
+
 def later(db: Database, delay: timedelta, now: Instant) -> dict[str, Any]:
+    delay = min(delay, FARTHEST)
     return {"ready": delay <= timedelta(0), "run_at": moved(now, delay, db.dialect)}
 
 
@@ -112,9 +138,11 @@ def record_attempt(db: Database, connection: Connection, task: Task, outcome: Ou
         "started_at": task.started_at,
         "ended_at": now,
         "outcome": outcome.attempt_outcome.value,
-        "error_type": None if outcome.error_type is None else outcome.error_type[:200],
-        "error": outcome.error_message,
-        "traceback": outcome.traceback,
+        "error_type": text(outcome.error_type, 200),
+        "error": text(outcome.error_message, MESSAGE_LIMIT),
+        "traceback": None
+        if outcome.traceback is None
+        else shortened(storable(outcome.traceback), TRACEBACK_LIMIT),
     }
     connection.execute(sa.insert(db.tables.attempts).values(row))
 
@@ -178,11 +206,11 @@ def cancel(db: Database, connection: Connection, task_id: str, now: Instant, why
     return locked(db, connection, task_id)
 
 
-def locked(db: Database, connection: Connection, task_id: str) -> Task | None:
+def locked(db: Database, connection: Connection, task_id: str, *, shared: bool = False) -> Task | None:
+    """The row as it stands now, held until the transaction ends."""
     tasks = db.tables.tasks
-    row = (
-        connection.execute(sa.select(tasks).where(tasks.c.id == task_id).with_for_update()).mappings().first()
-    )
+    statement = sa.select(tasks).where(tasks.c.id == task_id).with_for_update(read=shared)
+    row = connection.execute(statement).mappings().first()
     return None if row is None else to_task(row)
 
 
@@ -230,18 +258,26 @@ def rescue(
     db: Database,
     connection: Connection,
     now: Instant,
+    *,
     lease: timedelta,
     decide: Callable[[Task, str], Outcome],
     limit: int,
 ) -> list[tuple[Task, Outcome]]:
-    """Take back what silent workers hold: each task with what that means for it, as `decide` says."""
-    tasks = db.tables.tasks
+    """Take back what silent workers hold: each task with what that means for it, as `decide` says.
+
+    A worker that is heard of by its own row is alive, though a lock kept its beat from a task's row: that one is taken
+    back only when its time is over.
+    """
+    tasks, workers = db.tables.tasks, db.tables.workers
+    silent_since = moved(now, -lease, db.dialect)
+    alive = sa.exists().where(workers.c.name == tasks.c.worker_id, workers.c.heartbeat_at >= silent_since)
     silent = (
         sa.select(tasks)
         .where(
             tasks.c.heartbeat_at.is_not(None),
-            tasks.c.heartbeat_at < moved(now, -lease, db.dialect),
-            tasks.c.status == Status.RUNNING.value,
+            tasks.c.heartbeat_at < silent_since,
+            tasks.c.status == RUNNING,
+            sa.or_(tasks.c.beat_until <= now, sa.not_(alive)),
         )
         .order_by(tasks.c.heartbeat_at)
         .limit(limit)
@@ -260,11 +296,11 @@ def rescue(
 
 
 def expire(db: Database, connection: Connection, now: Instant, limit: int) -> list[Task]:
-    """End what was to start before an instant that has passed."""
+    """End what was to start before an instant that has passed, and has not. A retry did start in time."""
     tasks = db.tables.tasks
     late = (
         sa.select(tasks)
-        .where(tasks.c.status == Status.PENDING.value, tasks.c.start_before <= now)
+        .where(tasks.c.status == PENDING, tasks.c.start_before <= now, tasks.c.attempt == 0)
         .order_by(tasks.c.start_before)
         .limit(limit)
         .with_for_update(skip_locked=True)

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import random
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import DuplicateTask, KeyContended, RequestKeyReused
-from dumbwaiter.store.dialects import Instant, moved
-from dumbwaiter.store.ending import cancel_pending, request_cancel
+from dumbwaiter.errors import DuplicateTask, InvalidOption, KeyContended, RequestKeyReused
+from dumbwaiter.retry import storable
+from dumbwaiter.store.dialects import PATIENCE, STAYED_LOCKED, Instant, moved
+from dumbwaiter.store.ending import FARTHEST, cancel_pending, request_cancel
 from dumbwaiter.store.rows import Database, NewTask, next_key, to_task
 from dumbwaiter.task import Status, Task
 
-# How long an enqueue waits for whoever holds its key in an open transaction.
-PATIENCE = 5.0
 
+def enqueue(
+    db: Database, connection: Connection, new: NewTask, now: Instant, *, own: bool = True
+) -> tuple[str, bool]:
+    """The id of the task that the caller should look at, and whether it is the new one.
 
-def enqueue(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
-    """The id of the task that the caller should look at, and whether it was inserted just now.
-
-    Raises DuplicateTask, RequestKeyReused, KeyContended.
+    `own` says that the transaction is ours, not the caller's. Raises DuplicateTask, RequestKeyReused, KeyContended.
     """
+    if new.active_key is None and new.request_key is None:
+        return insert_plain(db, connection, new, now)
+    with db.dialect.patient(connection, own=own):
+        return insert_once(db, connection, new, now)
+
+
+def insert_once(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
+    """Insert a task unless its request or its key stands for another one."""
     replayed = by_request_key(db, connection, new)
     if replayed is not None:
-        return replayed, False
+        return replayed, replayed == new.id
     if new.active_key is None:
         return insert_plain(db, connection, new, now)
     reusable = still_valid(db, connection, new, now)
@@ -37,16 +45,18 @@ def enqueue(db: Database, connection: Connection, new: NewTask, now: Instant) ->
 
 
 def insert_plain(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
-    """A task without a business key collides with nothing, unless its request is being sent twice at this moment."""
-    if new.request_key is None:
-        connection.execute(sa.insert(db.tables.tasks).values(values(db, new, now)))
-        return new.id, True
+    """A task without a business key collides with nothing, unless its request is being sent twice at this moment.
+
+    Or its insert is: one whose commit nobody heard of is sent again under the same id.
+    """
     if db.dialect.insert_once(connection, db.tables.tasks, values(db, new, now)):
         return new.id, True
     replayed = by_request_key(db, connection, new, locked=True)
-    if replayed is None:
-        raise KeyContended("the same request is being made by another transaction; send it again")
-    return replayed, False
+    if replayed is not None:
+        return replayed, replayed == new.id
+    if new.request_key is None:
+        return new.id, True
+    raise KeyContended("the same request is being made by another transaction; send it again")
 
 
 def insert_keyed(
@@ -68,11 +78,9 @@ def insert_keyed(
             return new.id, True
         tries += 1
         if new.request_key is not None and (replayed := by_request_key(db, connection, new, locked=True)):
-            return replayed, False
+            return replayed, replayed == new.id
         if time.monotonic() > give_up:
-            raise KeyContended(
-                f"the key {new.business_key!r} stayed locked by an open transaction for {PATIENCE:.0f} s"
-            )
+            raise KeyContended(STAYED_LOCKED)
         time.sleep(random.uniform(0, 0.003) * tries)
 
 
@@ -80,14 +88,17 @@ def settle_duplicate(
     db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant
 ) -> tuple[str, bool] | None:
     """What becomes of an enqueue whose key is taken; None if the holder ended meanwhile and we should look again."""
+    if holder.id == new.id:
+        return new.id, True
     ending = holder.status is Status.RUNNING and holder.cancel_requested_at is not None
     match new.on_duplicate:
-        case "reject":
+        case "reject" if not ending:
             raise DuplicateTask(holder)
         case "return" if not ending:
             return holder.id, False
         case "replace" if holder.status is Status.PENDING:
-            cancel_pending(db, connection, holder, now, f"replaced by task {new.id}", takes_key=True)
+            if cancel_pending(db, connection, holder, now, f"replaced by task {new.id}", takes_key=True):
+                drop_follower(db, connection, new, holder, now)
             return None
         case "replace":
             request_cancel(db, connection, holder, now)
@@ -104,16 +115,18 @@ def queue_behind(
     if not still_active(db, connection, holder):
         return None
     slot = next_key(str(holder.active_key))
-    follower = by_active_key(db, connection, slot)
+    follower = by_active_key(db, connection, slot, locked=True)
+    if follower is not None and new.on_duplicate == "reject" and follower.id != new.id:
+        raise DuplicateTask(follower)
     if follower is not None:
-        return follower.id, False
+        return follower.id, follower.id == new.id
     row = values(db, new, now, slot) | {"waits_for": holder.id, "ready": False}
     return (new.id, True) if db.dialect.insert_once(connection, db.tables.tasks, row) else None
 
 
 def drop_follower(db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant) -> None:
-    follower = by_active_key(db, connection, next_key(str(holder.active_key)))
-    if follower is not None:
+    follower = by_active_key(db, connection, next_key(str(holder.active_key)), locked=True)
+    if follower is not None and follower.id != new.id:
         cancel_pending(db, connection, follower, now, f"replaced by task {new.id}", takes_key=True)
 
 
@@ -183,12 +196,34 @@ def still_valid(db: Database, connection: Connection, new: NewTask, now: Instant
     return None if found is None else str(found)
 
 
+def refuse_unstorable(new: NewTask) -> None:
+    """Raise InvalidOption for what one of the databases could not store: the same on all of them."""
+    lengths = {"key": (new.business_key, 200), "owner": (new.owner, 200), "queue": (new.queue, 100)}
+    for name, (text, limit) in lengths.items():
+        if text is None:
+            continue
+        if len(text) > limit:
+            raise InvalidOption(f"{name}: {len(text)} characters are too many; at most {limit}")
+        if storable(text) != text:
+            raise InvalidOption(f"{name} {text!r}: a NUL or a lone surrogate cannot be stored")
+    if not new.queue:
+        raise InvalidOption("queue: give it a name of at least one character")
+    if not -100 <= new.priority <= 100:
+        raise InvalidOption(f"priority {new.priority} is not within -100…100")
+    if new.delay > FARTHEST:
+        raise InvalidOption(f"delay {new.delay} is longer than {FARTHEST.days} days")
+    for name, instant in (("run_at", new.run_at), ("start_before", new.start_before)):
+        if instant is not None and instant.tzinfo is None:
+            raise InvalidOption(
+                f"{name} {instant} has no time zone; use an aware datetime, as datetime.now(UTC)"
+            )
+
+
 def values(db: Database, new: NewTask, now: Instant, key: str | None = None) -> dict[str, Any]:
     """The row of a new task. It is ready at once unless it is due later."""
-    run_at: Any = (
-        new.run_at if new.run_at is not None else moved(now, new.delay, db.dialect) if new.delay else now
-    )
-    ready: Any = not new.delay if new.run_at is None else due(new.run_at, now)
+    delay = max(new.delay, timedelta(0))
+    run_at: Any = new.run_at if new.run_at is not None else moved(now, delay, db.dialect) if delay else now
+    ready: Any = not delay if new.run_at is None else due(new.run_at, now)
     return {
         "id": new.id,
         "task_type": new.task_type,

@@ -9,9 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from dumbwaiter.retry import storable
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, Report, Standing, WorkerRow
-from dumbwaiter.task import Fence, Status
+from dumbwaiter.store.tables import PENDING
+from dumbwaiter.task import Fence, Status, clamped
 
 
 def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
@@ -19,17 +21,21 @@ def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
 
     It beats only for tasks within their time (timeout, grace, 30 s): a worker that neither ends a task nor notices must
     not keep it for ever. Found by the index on heartbeat_at: as many rows as run anywhere.
+
+    Where the database can, rows that somebody has locked are passed over: a caller's open transaction may hold one task
+    (it replaces it, say), and must not silence all the others of its worker.
     """
     tasks = db.tables.tasks
-    return (
-        sa.update(tasks)
-        .where(
-            tasks.c.heartbeat_at.is_not(None),
-            tasks.c.worker_id == worker,
-            sa.or_(tasks.c.beat_until.is_(None), tasks.c.beat_until > now),
-        )
-        .values(heartbeat_at=now)
+    held = (
+        tasks.c.heartbeat_at.is_not(None),
+        tasks.c.worker_id == worker,
+        sa.or_(tasks.c.beat_until.is_(None), tasks.c.beat_until > now),
     )
+    update = sa.update(tasks).values(heartbeat_at=now)
+    if db.dialect.name != "postgresql":
+        return update.where(*held)
+    free = sa.select(tasks.c.id).where(*held).with_for_update(skip_locked=True).cte("held")
+    return update.where(tasks.c.id.in_(sa.select(free.prefix_with("MATERIALIZED").c.id)))
 
 
 def worker_beating(db: Database, worker: Any, now: Instant) -> sa.Update:
@@ -42,11 +48,12 @@ def report(db: Database, connection: Connection, reports: Sequence[Report], now:
     tasks = db.tables.tasks
     for entry in reports:
         values: dict[str, Any] = {"updated_at": now, "progress_at": now, "version": tasks.c.version + 1}
-        if entry.progress.fraction is not None:
-            further = tasks.c.progress > entry.progress.fraction
-            values["progress"] = sa.case((further, tasks.c.progress), else_=entry.progress.fraction)
+        fraction = None if entry.progress.fraction is None else clamped(entry.progress.fraction)
+        if fraction is not None:
+            further = tasks.c.progress > fraction
+            values["progress"] = sa.case((further, tasks.c.progress), else_=fraction)
         if entry.progress.step is not None:
-            values["current_step"] = entry.progress.step[:200]
+            values["current_step"] = storable(entry.progress.step)[:200]
         if entry.remaining is not None:
             values["estimated_finish_at"] = moved(now, entry.remaining, db.dialect)
         fence = entry.task.fence
@@ -81,7 +88,7 @@ def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tup
     """Make ready what has become due, the earliest first: how many, and in which queues."""
     tasks = db.tables.tasks
     waiting = (
-        tasks.c.status == Status.PENDING.value,
+        tasks.c.status == PENDING,
         sa.not_(tasks.c.ready),
         tasks.c.waits_for.is_(None),
     )
@@ -106,7 +113,7 @@ def next_due(db: Database, connection: Connection) -> datetime | None:
     tasks = db.tables.tasks
     earliest = (
         sa.select(tasks.c.run_at)
-        .where(tasks.c.status == Status.PENDING.value, sa.not_(tasks.c.ready), tasks.c.waits_for.is_(None))
+        .where(tasks.c.status == PENDING, sa.not_(tasks.c.ready), tasks.c.waits_for.is_(None))
         .order_by(tasks.c.run_at)
         .limit(1)
     )

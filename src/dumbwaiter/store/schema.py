@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import SchemaMismatch, WrongEnvironment
+from dumbwaiter.errors import DatabaseUnavailable, SchemaMismatch, WrongEnvironment
 from dumbwaiter.settings import Settings
 from dumbwaiter.store.connections import Connections
 from dumbwaiter.store.tables import Tables
@@ -19,6 +20,7 @@ from dumbwaiter.store.tables import Tables
 # has to import Alembic (some 900 ms) to know it.
 REVISION = "0001"
 INSTALLED = 1
+MIGRATION_PATIENCE = 60
 
 
 class Schema:
@@ -39,8 +41,6 @@ class Schema:
         if self._fine:
             return
         with self._lock:
-            if self._fine:
-                return
             if self._connections.dialect.name == "sqlite" and self.revision() is None:
                 self._upgrade()
             self.check()
@@ -58,12 +58,15 @@ class Schema:
                 raise SchemaMismatch(
                     f"the database's tables are at revision {found}, this version needs {REVISION}: run `dumbwaiter migrate`"
                 )
+        self._refuse_newer(found)
+        self._check_environment()
+
+    def _refuse_newer(self, found: str) -> None:
         if found > REVISION:
             raise SchemaMismatch(
                 f"the database's tables are at revision {found}, newer than this version knows ({REVISION}): "
                 "upgrade the dumbwaiter package in this process"
             )
-        self._check_environment()
 
     def revision(self) -> str | None:
         """The revision that the database has, or None without our tables."""
@@ -87,6 +90,9 @@ class Schema:
     def migrate(self) -> list[str]:
         """Bring the tables up to date, whoever else tries at the same time. The revisions that were applied."""
         before = self.revision()
+        if before is not None:
+            self._check_environment()
+            self._refuse_newer(before)
         self._upgrade()
         self._fine = False
         self.check()
@@ -115,16 +121,24 @@ class Schema:
         name = f"{self._tables.schema or ''}{self._tables.prefix}migrate"
         match self._connections.dialect.name:
             case "postgresql":
-                take: Any = sa.select(sa.func.pg_advisory_lock(sa.func.hashtext(name)))
+                take: Any = sa.select(sa.func.pg_try_advisory_lock(sa.func.hashtext(name)))
                 give: Any = sa.select(sa.func.pg_advisory_unlock(sa.func.hashtext(name)))
             case "mysql":
-                take, give = sa.select(sa.func.get_lock(name, 60)), sa.select(sa.func.release_lock(name))
+                # a lock's name counts for the whole server
+                whole = sa.func.concat(sa.func.left(sa.func.sha1(sa.func.database()), 10), name)
+                take, give = sa.select(sa.func.get_lock(whole, 0)), sa.select(sa.func.release_lock(whole))
             case _:
                 # BEGIN IMMEDIATE is lock enough
                 yield
                 return
         with self._connections.reading() as connection:
-            connection.execute(take)
+            give_up = time.monotonic() + MIGRATION_PATIENCE
+            while not connection.execute(take).scalar():
+                if time.monotonic() > give_up:
+                    raise DatabaseUnavailable(
+                        f"another process has been migrating this database for {MIGRATION_PATIENCE} s; try again later"
+                    )
+                time.sleep(0.05)
             try:
                 yield
             finally:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import IllegalMove, UnknownTask
+from dumbwaiter.errors import DatabaseUnavailable, IllegalMove, InvalidOption, KeyContended, UnknownTask
 from dumbwaiter.retry import crashed
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import claiming, ending, enqueueing, keeping, waking
 from dumbwaiter.store.claiming import Want
-from dumbwaiter.store.connections import Connections
+from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.rows import (
     Database,
@@ -35,6 +35,8 @@ from dumbwaiter.store.tables import Tables
 from dumbwaiter.task import Attempt, Fence, Outcome, ResultFile, Status, Task
 
 log = logging.getLogger("dumbwaiter")
+
+ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
 class Store:
@@ -96,44 +98,48 @@ class Store:
 
         On the caller's `connection` it commits and rolls back with the caller's own writes.
 
-        Raises DuplicateTask, RequestKeyReused, KeyContended.
+        Raises InvalidOption, DuplicateTask, RequestKeyReused, KeyContended.
         """
+        enqueueing.refuse_unstorable(new)
         self.schema.ensure()
         if connection is not None:
-            return self._enqueue(connection, new, now)
-        with self._guarded(new):
-            task, created = self.connections.again(
-                lambda own: self._enqueue(own, new, now),
-                single=new.active_key is None and self.kind != "postgresql",
-            )
-        if created and task.status is Status.PENDING:
+            return self._enqueue(connection, new, now, own=False)
+        try:
+            task, created = self._enqueue_alone(new, now)
+        except DatabaseUnavailable as error:
+            if not broke(error):
+                raise
+            # the commit may have come through all the same: under its id the task cannot be inserted twice
+            task, created = self._enqueue_alone(new, now)
+        if created and startable(task):
             self._woken([task.queue])
         return task, created
 
-    def _enqueue(self, connection: Connection, new: NewTask, given: datetime | None) -> tuple[Task, bool]:
-        now = self.db.now(given)
-        task_id, created = enqueueing.enqueue(self.db, connection, new, now)
-        if created and not new.delay and new.run_at is None:
-            self._announce(connection, [new.queue])
-        task = self._read(connection, task_id)
-        assert task is not None
-        return task, created
+    def _enqueue_alone(self, new: NewTask, now: datetime | None) -> tuple[Task, bool]:
+        """Enqueue in a transaction of our own."""
+        alone = new.active_key is None and new.request_key is None and self.kind != "postgresql"
+        return self.connections.again(
+            lambda own: self._enqueue(own, new, now, own=True), single=alone, key=new.active_key
+        )
 
-    @contextlib.contextmanager
-    def _guarded(self, new: NewTask) -> Iterator[None]:
-        """On MySQL the key is locked by name until the insert is committed: without, racing enqueues deadlock."""
-        if new.active_key is None or self.kind != "mysql":
-            yield
-            return
-        with self.connections.reading() as guard:
-            self.db.dialect.guard_key(guard, new.active_key)
-            try:
-                yield
-            finally:
-                self.db.dialect.unguard_key(guard, new.active_key)
+    def _enqueue(
+        self, connection: Connection, new: NewTask, given: datetime | None, *, own: bool
+    ) -> tuple[Task, bool]:
+        task_id, created = enqueueing.enqueue(self.db, connection, new, self.db.now(given), own=own)
+        task = self._read(connection, task_id)
+        if task is None:
+            # the caller's snapshot on MySQL is older than the task that holds the key
+            task = ending.locked(self.db, connection, task_id, shared=True)
+        if task is None:
+            raise KeyContended("the task that held the key was removed just now; try again")
+        if created and startable(task):
+            self._announce(connection, [new.queue])
+        return task, created
 
     def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
         """Cancel a task that waits; ask the worker of one that runs. Raises UnknownTask, IllegalMove (it has ended)."""
+        if not is_id(task_id):
+            raise UnknownTask(task_id)
         self.schema.ensure()
         task = self.connections.again(
             lambda connection: ending.cancel(self.db, connection, task_id, self.db.now(now), why)
@@ -170,6 +176,8 @@ class Store:
 
     def get(self, task_id: str) -> Task:
         """The task with its files. Raises UnknownTask."""
+        if not is_id(task_id):
+            raise UnknownTask(task_id)
         self.schema.ensure()
         with self.connections.reading() as connection:
             task = self._read(connection, task_id)
@@ -203,12 +211,16 @@ class Store:
             if value is not None:
                 statement = statement.where(column == value)
         if before is not None:
+            if not is_id(before):
+                raise InvalidOption(f"before: {before!r} is not the id of a task")
             statement = statement.where(tasks.c.id < before)
         with self.connections.reading() as connection:
             return [to_task(row) for row in connection.execute(statement).mappings()]
 
     def attempts(self, task_id: str) -> list[Attempt]:
         """The attempts of a task that ended, the first one first."""
+        if not is_id(task_id):
+            return []
         self.schema.ensure()
         attempts = self.tables.attempts
         statement = sa.select(attempts).where(attempts.c.task_id == task_id).order_by(attempts.c.number)
@@ -232,10 +244,12 @@ class Store:
         )
 
     def claim_one(self, task_id: str, worker: str, want: Want, *, now: datetime | None = None) -> Task | None:
-        """Make one given task this worker's, or None if it is not due or somebody else's."""
+        """Make one given task this worker's, or None if it is not due, somebody else's, or of none of `want.types`."""
+        if not is_id(task_id):
+            return None
         return self.connections.again(
             lambda connection: claiming.claim_one(
-                self.db, connection, task_id, worker, self.db.now(now), want
+                self.db, connection, want, worker, self.db.now(now), task_id=task_id
             )
         )
 
@@ -251,15 +265,41 @@ class Store:
             return [to_task(row) for row in connection.execute(statement).mappings()]
 
     def finish(self, ends: Sequence[Finish], *, now: datetime | None = None) -> list[Status | None]:
-        """Write ends of attempts, all in one transaction: for each the status its task has now, None if it was lost."""
+        """Write ends of attempts: for each the status that its task got, None if the attempt had lost it.
 
+        All in one transaction; if somebody else's lock is in the way of one of them, each in its own. It may be called
+        again with the same ends when it failed: what was written is not written twice.
+        """
+        if len(ends) < 2:
+            return self._finish(ends, now)
+        try:
+            return self._finish(ends, now, tries=1)
+        except Undone:
+            return self._finish_singly(ends, now)
+
+    def _finish_singly(self, ends: Sequence[Finish], now: datetime | None) -> list[Status | None]:
+        """One that cannot be written must not keep the others back; it is told of after them."""
+        written: list[Status | None] = []
+        undone: Undone | None = None
+        for end in ends:
+            try:
+                written += self._finish([end], now)
+            except Undone as error:
+                undone = error
+        if undone is not None:
+            raise undone
+        return written
+
+    def _finish(
+        self, ends: Sequence[Finish], now: datetime | None, *, tries: int = TRIES
+    ) -> list[Status | None]:
         def work(connection: Connection) -> list[Status | None]:
             instant = self.db.now(now)
             written = [ending.finish(self.db, connection, end, instant) for end in ends]
             self._announce(connection, queues_to_wake(ends, written))
             return written
 
-        written = self.connections.again(work)
+        written = self.connections.again(work, tries=tries)
         self._woken(queues_to_wake(ends, written))
         return written
 
@@ -297,8 +337,9 @@ class Store:
             )
         dialect = self.connections.engine.dialect
         statements = (
-            keeping.beating(self.db, worker, instant),
+            # first the worker's own row, which nobody else locks: it says that the worker lives, come what may
             keeping.worker_beating(self.db, worker, instant),
+            keeping.beating(self.db, worker, instant),
         )
         return [driver_form(statement.compile(dialect=dialect)) for statement in statements]
 
@@ -331,7 +372,9 @@ class Store:
         """Take back the tasks of workers that have been silent for a lease: each with what became of it."""
 
         def work(connection: Connection) -> list[tuple[Task, Outcome]]:
-            rescued = ending.rescue(self.db, connection, self.db.now(now), lease, decide, limit)
+            rescued = ending.rescue(
+                self.db, connection, self.db.now(now), lease=lease, decide=decide, limit=limit
+            )
             self._announce(connection, sorted({task.queue for task, _ in rescued}))
             return rescued
 
@@ -367,6 +410,16 @@ class Store:
 
     def close(self) -> None:
         self.connections.close()
+
+
+def startable(task: Task) -> bool:
+    """A new task that a worker may start at once."""
+    return task.status is Status.PENDING and task.waits_for is None and task.run_at <= task.created_at
+
+
+def is_id(text: str) -> bool:
+    """Only a UUID in its canonical form, in lower case, is the id of a task; others PostgreSQL would refuse or rewrite."""
+    return ID.fullmatch(text) is not None
 
 
 def queues_to_wake(ends: Sequence[Finish], written: Sequence[Status | None]) -> list[str]:

@@ -6,12 +6,27 @@ from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
 
 from dumbwaiter.store.types import Hash, Id, Json, LongText, Name, Timestamp
 
-MYSQL = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_row_format": "DYNAMIC"}
-PARTIAL = ("postgresql", "sqlite")
-FULL = ("mysql", "mariadb")
+MYSQL: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_row_format": "DYNAMIC",
+}
+# The status as part of the statement's text: a partial index serves `status = 'pending'`, but not `status = $1` once the
+# statement is prepared with a generic plan.
+PENDING: sa.ColumnElement[str] = sa.literal_column("'pending'")
+RUNNING: sa.ColumnElement[str] = sa.literal_column("'running'")
+
+
+def has_partial_indexes(*_: Any, dialect: Dialect, **__: Any) -> bool:
+    return dialect.name in ("postgresql", "sqlite")
+
+
+def has_full_indexes_only(*_: Any, dialect: Dialect, **__: Any) -> bool:
+    return dialect.name in ("mysql", "mariadb")
 
 
 class Tables:
@@ -41,7 +56,7 @@ class Tables:
         return f"{self.prefix}wake" if self.schema is None else f"{self.schema}_{self.prefix}wake"[:63]
 
     def _table(self, name: str, *parts: sa.schema.SchemaItem) -> sa.Table:
-        return sa.Table(self.prefix + name, self.metadata, *parts, **MYSQL)  # type: ignore[arg-type]
+        return sa.Table(self.prefix + name, self.metadata, *parts, **MYSQL)
 
     def _tasks(self) -> sa.Table:
         table = self._table(
@@ -103,9 +118,10 @@ class Tables:
             sa.CheckConstraint(
                 "status in ('pending', 'running') or active_key is null", name=f"{self.prefix}active"
             ),
+            sa.CheckConstraint("status = 'pending' or ready = false", name=f"{self.prefix}ready"),
         )
         c = table.c
-        ready, waiting = c.ready, sa.and_(c.status == "pending", sa.not_(c.ready), c.waits_for.is_(None))
+        ready, waiting = c.ready, sa.and_(c.status == PENDING, sa.not_(c.ready), c.waits_for.is_(None))
         partial: list[tuple[str, list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]] = [
             # the claim: what is ready, in the order in which it is to run
             ("ready", [c.queue, c.priority.desc(), c.run_at, c.id], ready),
@@ -114,14 +130,14 @@ class Tables:
             # rescue. Not "where status = 'running'": the finish implies that predicate, and the planner, whose statistics
             # say that nothing runs, would then drive the finish through this index instead of the primary key
             ("beat", [c.heartbeat_at], c.heartbeat_at.is_not(None)),
-            ("expiry", [c.start_before], sa.and_(c.status == "pending", c.start_before.is_not(None))),
+            ("expiry", [c.start_before], sa.and_(c.status == PENDING, c.start_before.is_not(None))),
             ("key", [c.task_type, c.business_key, c.id], c.business_key.is_not(None)),
         ]
         for name, columns, predicate in partial:
             index = sa.Index(
                 f"{self.prefix}tasks_{name}", *columns, postgresql_where=predicate, sqlite_where=predicate
             )
-            index.ddl_if(dialect=PARTIAL)
+            index.ddl_if(callable_=has_partial_indexes)
         full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
             ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
             ("due", [c.status, c.ready, c.run_at]),
@@ -130,7 +146,7 @@ class Tables:
             ("key", [c.task_type, c.business_key, c.id]),
         ]
         for name, columns in full:
-            sa.Index(f"{self.prefix}tasks_{name}_full", *columns).ddl_if(dialect=FULL)
+            sa.Index(f"{self.prefix}tasks_{name}_full", *columns).ddl_if(callable_=has_full_indexes_only)
         return table
 
     def _attempts(self) -> sa.Table:

@@ -82,9 +82,9 @@ class LongText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value as its text.
+    r"""A JSON value as its text.
 
-    Not jsonb: that refuses \\u0000, forgets the difference between 1e2 and 100 and costs a parse at each write, and nothing
+    Not jsonb: that refuses \u0000, forgets the difference between 1e2 and 100 and costs a parse at each write, and nothing
     here asks the database to look inside. `payload::jsonb` still works in an operator's query.
     """
 
@@ -131,6 +131,6 @@ class Timestamp(TypeDecorator[datetime]):
         if value is None:
             return None
         if isinstance(value, str):
-            return datetime.strptime(value, FORMAT).replace(tzinfo=UTC)
+            return datetime.fromisoformat(value)
         instant: datetime = value
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

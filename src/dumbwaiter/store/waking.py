@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
-
-import sqlalchemy as sa
 
 from dumbwaiter.errors import DatabaseUnavailable
 from dumbwaiter.store.connections import Connections, first_line, normal_url
@@ -63,7 +62,7 @@ def watch_sqlite(connections: Connections, heard: Callable[[], None], stopped: t
         while not stopped.wait(LOOK):
             try:
                 version = driver.execute("PRAGMA data_version").fetchone()[0]
-            except sa.exc.DBAPIError as error:
+            except sqlite3.Error as error:
                 raise DatabaseUnavailable(
                     f"the SQLite file cannot be watched: {first_line(error)}"
                 ) from error
