@@ -173,7 +173,9 @@ class Connections:
             return "sqlite3", {"database": str(Path(str(self.url.database)).absolute()), "timeout": 30}
         _, arguments = self.engine.dialect.create_connect_args(self.url)
         if self.dialect.name == "postgresql":
-            return "psycopg", dict(arguments) | {"connect_timeout": 10}
+            # SQLAlchemy hands over its adapters too: an object of this process
+            plain = {name: value for name, value in arguments.items() if name != "context"}
+            return "psycopg", plain | {"connect_timeout": 10}
         # under REPEATABLE READ the beat of one worker would wait for every running row that another one is writing
         start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         return "pymysql", dict(arguments) | {"connect_timeout": 10, "init_command": start}
