@@ -19,7 +19,7 @@ from dumbwaiter.executors import process as process_module
 from dumbwaiter.executors.base import Stop
 from dumbwaiter.executors.guardian import processes as all_processes
 from dumbwaiter.executors.process import ProcessDied, ProcessExecutor
-from dumbwaiter.retry import RemoteError
+from dumbwaiter.retry import RemoteError, Retry
 from tests.executors import work
 from tests.executors.conftest import WORKER, hostile_pids, none_left, until
 
@@ -362,14 +362,41 @@ def test_close_ends_idle_and_working_children(attempt, tmp_path):
     assert isinstance(one.error, TaskCancelled)
 
 
-def test_the_scope_is_entered_inside_the_child(attempt, processes):
+def test_the_scope_is_entered_inside_the_child(run):
+    one = run(work.use_scope, scope=work.scope)
+
+    assert one.result == f"scope of {one.running.task.id}"
+
+
+def test_a_function_registered_where_it_stands_runs_as_it_was_registered(attempt, processes):
     one = attempt(work.use_scope)
-    # a registered function brings its scope along; this is one as the registry keeps it
-    entry = dataclasses.replace(one.running.entry, reference="tests.executors.work:scoped_task")
-    one.running.entry = entry
+    one.running.task = dataclasses.replace(one.running.task, task_type="registered")
+    one.running.entry = dataclasses.replace(one.running.entry, reference="tests.executors.work:registered")
     processes.start(one.running)
 
     assert one.result == f"scope of {one.running.task.id}"
+
+
+def test_a_scope_that_cannot_be_imported_is_refused_with_the_cure(run):
+    error = run(work.use_scope, scope=lambda ctx: None).error
+
+    assert "make it a function at the top of a module" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("how", "policy", "worth"),
+    [
+        ("value", Retry(on=(LookupError, ValueError)), True),
+        ("value", Retry(on=(LookupError,)), False),
+        ("unprintable", Retry(), True),
+        ("unprintable", Retry(never=(work.Unprintable,)), False),
+        ("fail", Retry(on=(Exception,)), False),
+    ],
+)
+def test_the_workers_policy_decides_whether_an_error_of_the_child_is_worth_a_retry(run, how, policy, worth):
+    error = run(work.fail, {"how": how}, retry=policy).error
+
+    assert error.worth is worth
 
 
 def test_a_command_inside_a_child(run):

@@ -198,4 +198,4 @@ def use_scope(ctx: TaskContext) -> Any:
     return ctx.scope
 
 
-scoped_task = TaskType("scoped", use_scope, Signature("scoped", use_scope), scope=scope)
+registered = TaskType("registered", use_scope, Signature("registered", use_scope), scope=scope)

@@ -26,14 +26,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dumbwaiter.errors import ConfigurationError, LostClaim, TaskCancelled
+from dumbwaiter.errors import ConfigurationError, Fail, LostClaim, TaskCancelled
 from dumbwaiter.executors.base import Ended, Publication, Running, Stop
 from dumbwaiter.executors.command import PlainCommands
 from dumbwaiter.executors.function import ascoped, call_arguments, scoped
 from dumbwaiter.executors.guardian import LINUX, TAG, Channel
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.signature import Signature
-from dumbwaiter.retry import RemoteError, Retry, described
+from dumbwaiter.retry import RemoteError, Retry, described, type_name
 from dumbwaiter.strict_json import dumps
 from dumbwaiter.task import Status, Task
 
@@ -87,10 +87,8 @@ class Desk:
 
     def _run(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """One task, from its import to what it means in JSON. Nothing that it raises gets out."""
-        policy = Retry()
         try:
-            entry = imported(self._reference, order["task"]["task_type"])
-            policy = entry.retry
+            entry = imported(self._reference, order["task"]["task_type"], order["scope"])
             running = Running(
                 task_from(order["task"]),
                 entry,
@@ -103,7 +101,7 @@ class Desk:
             self._heed()
             return {"result": storable(entry.name, self._call(running))}
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its failure, not the end of this process
-            return {"error": told(error, policy)}
+            return {"error": told(error)}
         finally:
             self._end()
 
@@ -209,21 +207,39 @@ class Desk:
             self._channel.send({"progress": [progress.fraction, progress.step]})
 
 
-LOST = f"{LostClaim.__module__}.{LostClaim.__qualname__}"
+LOST = type_name(LostClaim())
 
 
-def imported(reference: str, task_type: str) -> TaskType:
-    """The task type that stands at `module:qualname`. Raises what the import raises, ConfigurationError for another thing."""
+def imported(reference: str, task_type: str, scope: str | None) -> TaskType:
+    """The task type whose function stands at `module:qualname`: as it was registered there, or made of a plain function.
+
+    `scope` is where the worker's application has its scope, for functions that were not registered where they stand.
+    Raises what the import raises, ConfigurationError for a thing that is no function.
+    """
+    found = at(reference)
+    entry = found if isinstance(found, TaskType) else getattr(found, "entry", None)
+    if isinstance(entry, TaskType) and entry.name == task_type:
+        return entry
+    function = entry.function if isinstance(entry, TaskType) else found
+    if not callable(function):
+        raise ConfigurationError(f"{reference} is a {type(function).__name__}, not a task function")
+    return TaskType(
+        task_type,
+        function,
+        Signature(task_type, function),
+        isolate=True,
+        reference=reference,
+        scope=None if scope is None else at(scope),
+    )
+
+
+def at(reference: str) -> Any:
+    """What stands at `module:qualname`."""
     module, _, name = reference.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    entry = found if isinstance(found, TaskType) else getattr(found, "entry", None)
-    if isinstance(entry, TaskType):
-        return entry
-    if not callable(found):
-        raise ConfigurationError(f"{reference} is a {type(found).__name__}, not a task function")
-    return TaskType(task_type, found, Signature(task_type, found), isolate=True, reference=reference)
+    return found
 
 
 def storable(task_type: str, result: Any) -> Any:
@@ -239,9 +255,10 @@ def storable(task_type: str, result: Any) -> Any:
     return result
 
 
-def told(error: BaseException, policy: Retry) -> Mapping[str, Any]:
-    """An error in JSON; those that would end a process, in a sentence."""
-    facts = described(error, policy)
+def told(error: BaseException) -> Mapping[str, Any]:
+    """An error in JSON, with the names of its classes, by which the worker applies the policy that it knows."""
+    facts = described(error, Retry())
+    facts["kinds"] = [class_name(kind) for kind in type(error).__mro__]
     if isinstance(error, SystemExit):
         facts["message"] = (
             f"the task called sys.exit({error.code!r}); a task ends by returning, or by raising an error"
@@ -249,6 +266,21 @@ def told(error: BaseException, policy: Retry) -> Mapping[str, Any]:
     elif isinstance(error, KeyboardInterrupt):
         facts["message"] = "the task was interrupted by a signal (SIGINT)"
     return facts
+
+
+def class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def judged(facts: Mapping[str, Any], policy: Retry) -> dict[str, Any]:
+    """What `told` told, under this policy: `never` and `on` name classes that only the child had."""
+    kinds = set(facts["kinds"])
+    worth = facts["worth"]
+    if kinds & {class_name(kind) for kind in (*policy.never, Fail)}:
+        worth = False
+    elif kinds & {class_name(kind) for kind in policy.on}:
+        worth = True
+    return {**facts, "worth": worth}
 
 
 def task_to(task: Task) -> dict[str, Any]:

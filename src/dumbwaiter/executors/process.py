@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dumbwaiter.errors import DumbwaiterError, TaskCancelled
+from dumbwaiter.errors import ConfigurationError, DumbwaiterError, TaskCancelled
 from dumbwaiter.executors.base import Ended, Publication, Running, Stop
-from dumbwaiter.executors.child import task_to
+from dumbwaiter.executors.child import judged, task_to
 from dumbwaiter.executors.command import tag_of
 from dumbwaiter.executors.guardian import LINUX, Channel
 from dumbwaiter.executors.registry import TaskType
@@ -299,6 +299,7 @@ class Dialog:
             "task": task_to(self._running.task),
             "workdir": str(self._running.workdir),
             "tag": tag,
+            "scope": importable(self._running.entry),
         }
         # a child that is dead by now is found out by its silence
         with contextlib.suppress(OSError):
@@ -329,9 +330,11 @@ class Dialog:
             self._child.rss = message["rss"]
             self.reusable = message["reusable"]
             ended = message["ended"]
-            self._ended = (
-                Ended(error=RemoteError(ended["error"])) if "error" in ended else Ended(ended["result"])
-            )
+            if "error" in ended:
+                told = judged(ended["error"], self._running.entry.retry)
+                self._ended = Ended(error=RemoteError(told))
+            else:
+                self._ended = Ended(ended["result"])
 
     def _publish(self, message: Mapping[str, Any]) -> None:
         expires = message["expires"]
@@ -377,6 +380,19 @@ class Dialog:
                 error=TaskCancelled(f"the task's processes were ended: {stop or 'the worker stops'}")
             )
         return Ended(error=ProcessDied(self._child.tree.status or 0, self._child.printed()))
+
+
+def importable(entry: TaskType) -> str | None:
+    """Where another process finds the scope of a task type. Raises ConfigurationError if it cannot."""
+    if entry.scope is None:
+        return None
+    name = getattr(entry.scope, "__qualname__", "<>")
+    if "<" in name or entry.scope.__module__ == "__main__":
+        raise ConfigurationError(
+            f"task {entry.name!r}: isolate=True needs a scope= that another process can import; "
+            "make it a function at the top of a module"
+        )
+    return f"{entry.scope.__module__}:{name}"
 
 
 def how_ended(status: int) -> str:
