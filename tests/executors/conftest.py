@@ -54,6 +54,16 @@ def none_left(pids: list[int], seconds: float = 5) -> bool:
     return True
 
 
+def held() -> tuple[int, int]:
+    """How many descriptors and threads this process has."""
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+
+def nothing_more_held_than(before: tuple[int, int]) -> None:
+    """Wait until the process has no more descriptors and threads than it had."""
+    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+
+
 class Attempt:
     """One attempt and how it ended."""
 

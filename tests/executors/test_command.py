@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from dumbwaiter.executors.base import Ended, Stop
 from dumbwaiter.executors.command import CommandExecutor, filled
 from dumbwaiter.executors.tree import TAIL, CannotStartProcess, Lines
 from tests.executors import work
-from tests.executors.conftest import WORKER, alive, hostile_pids, none_left, until
+from tests.executors.conftest import WORKER, alive, held, hostile_pids, none_left, nothing_more_held_than
 
 
 @pytest.fixture
@@ -169,18 +168,13 @@ def test_no_command_is_started_for_an_attempt_that_should_stop(ctx, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def held() -> tuple[int, int]:
-    """How many descriptors and threads this process has."""
-    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
-
-
 def test_descriptors_and_threads_do_not_grow(ctx):
     ctx.run(["true"])
     before = held()
     for _ in range(5):
         ctx.run(["cat"], stdin=b"x")
 
-    until(lambda: held() <= before)
+    nothing_more_held_than(before)
 
 
 def test_a_machine_without_room_for_a_process_is_a_named_error(ctx, monkeypatch):

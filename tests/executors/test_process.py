@@ -18,10 +18,10 @@ from dumbwaiter.errors import LostClaim, TaskCancelled
 from dumbwaiter.executors import process as process_module
 from dumbwaiter.executors.base import Stop
 from dumbwaiter.executors.guardian import processes as all_processes
-from dumbwaiter.executors.process import ProcessDied, ProcessExecutor
+from dumbwaiter.executors.process import CannotStartProcess, ProcessDied, ProcessExecutor
 from dumbwaiter.retry import RemoteError, Retry
 from tests.executors import work
-from tests.executors.conftest import WORKER, hostile_pids, none_left, until
+from tests.executors.conftest import WORKER, held, hostile_pids, none_left, nothing_more_held_than, until
 
 
 @pytest.mark.parametrize("function", [work.add, work.add_slowly])
@@ -103,6 +103,41 @@ def test_the_next_task_finds_directory_and_environment_as_they_were(run):
 
 def test_a_task_that_left_a_thread_gets_its_child_replaced(run):
     assert run(work.leave_a_thread).result != run(work.leave_a_thread).result
+
+
+def test_a_task_whose_threads_have_ended_keeps_its_child(run):
+    assert run(work.start_threads_that_end).result == run(work.start_threads_that_end).result
+
+
+def test_a_task_that_closes_its_streams_still_gives_its_result(run, tmp_path):
+    assert run(work.remove_own_place, {"place": str(tmp_path)}).result == "done"
+    assert run(work.remove_own_place, {"place": str(tmp_path)}).result == "done"
+
+
+def test_descriptors_and_threads_do_not_grow(attempt):
+    for _ in range(2):
+        executor = ProcessExecutor(WORKER, grace=timedelta(seconds=0.5), warm=1)
+        before = held()
+        for function in (work.whoami, work.whoami, work.leave_a_thread):
+            one = attempt(function)
+            executor.start(one.running)
+            one.wait()
+        executor.close()
+
+        nothing_more_held_than(before)
+
+
+def test_a_machine_without_room_for_a_process_ends_the_attempt_with_a_named_error(run, monkeypatch):
+    def no_room(*args: object, **how: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("dumbwaiter.executors.tree.subprocess.Popen", no_room)
+    before = held()
+    error = run(work.whoami).error
+
+    assert isinstance(error, CannotStartProcess)
+    assert error.transient
+    nothing_more_held_than(before)
 
 
 def test_what_a_task_left_running_is_gone_when_it_has_ended(run, tmp_path):

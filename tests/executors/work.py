@@ -170,6 +170,20 @@ def make_a_mess() -> None:
     os.environ["MESS"] = "left"
 
 
+def remove_own_place(place: str) -> str:
+    os.chdir(place)
+    sys.stdout.close()
+    return "done"
+
+
+def start_threads_that_end(ctx: TaskContext) -> int:
+    ctx.run(["cat"], stdin=b"x")
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    return os.getpid()
+
+
 def look_around() -> list[Any]:
     return [str(Path.cwd()), os.environ.get("MESS"), os.environ["DUMBWAITER_TAG"]]
 

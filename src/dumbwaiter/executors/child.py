@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,9 @@ class Desk:
             os.environ[TAG] = order["tag"]
             environ = dict(os.environ)
             ended = self._run(order)
-            self._restore(environ)
-            left = [thread for thread in threading.enumerate() if thread not in threads]
+            reusable = self._restore(environ) and not left_running(threads)
             self._idle = True
-            self._channel.send({"ended": ended, "reusable": not left, "rss": resident()})
+            self._channel.send({"ended": ended, "reusable": reusable, "rss": resident()})
 
     def _run(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """One task, from its import to what it means in JSON. Nothing that it raises gets out."""
@@ -134,15 +133,22 @@ class Desk:
             self._report(running)
             running.complete(Ended())
 
-    def _restore(self, environ: Mapping[str, str]) -> None:
-        """The next task finds what this one found: printed lines out, the directory and the environment as they were."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if dict(os.environ) != environ:
-            os.environ.clear()
-            os.environ.update(environ)
-        os.chdir(self._place)
-        reap()
+    def _restore(self, environ: Mapping[str, str]) -> bool:
+        """The next task finds what this one found: printed lines out, directory and environment as they were.
+
+        False if that cannot be: the task closed its streams, or removed the directory.
+        """
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            if dict(os.environ) != environ:
+                os.environ.clear()
+                os.environ.update(environ)
+            os.chdir(self._place)
+            reap()
+        except Exception:  # noqa: BLE001 - a stream may be anything by now; the task's result is not to be lost for it
+            return False
+        return True
 
     def _publish(self, running: Running, publication: Publication) -> None:
         """Have the worker store a file, and wait for its word."""
@@ -310,6 +316,15 @@ def task_from(told: Mapping[str, Any]) -> Task:
             values[field.name] = timedelta(seconds=value)
     values["status"] = Status(values["status"])
     return Task(**values)
+
+
+def left_running(before: Collection[threading.Thread]) -> list[threading.Thread]:
+    """Threads that a task started and left; ours end by themselves."""
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and not thread.name.startswith("dumbwaiter-")
+    ]
 
 
 def resident() -> int:

@@ -107,9 +107,12 @@ class PlainCommands:
             printed.close()
 
             def terminate() -> None:
-                ask_group(process)
+                signal_group(process, signal.SIGTERM)
 
-            with reaped(process), watched(self._running, terminate, process.kill, self._grace):
+            def kill() -> None:
+                signal_group(process, signal.SIGKILL)
+
+            with reaped(process), watched(self._running, terminate, kill, self._grace):
                 for line in until_exit(output, process, lines):
                     call(on_line, line)
         return CommandResult(process.returncode, storable(lines.tail))
@@ -334,11 +337,13 @@ def watched(
                 until = time.monotonic() + grace.total_seconds()
         kill()
 
-    threading.Thread(target=watch, name="dumbwaiter-command-watch", daemon=True).start()
+    watcher = threading.Thread(target=watch, name="dumbwaiter-command-watch", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         finished.set()
+        watcher.join(1)
 
 
 def printed_by(tree: Tree, output: int, lines: Lines) -> Iterator[str]:
@@ -388,15 +393,15 @@ def until_exit(output: int, process: subprocess.Popen[bytes], lines: Lines) -> I
     yield from rest(output, lines, until=time.monotonic() + REST_SECONDS)
 
 
-def ask_group(process: subprocess.Popen[bytes]) -> None:
-    """TERM to the command's group, where it has one of its own."""
+def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Signal the command's group, where it has one of its own."""
     with contextlib.suppress(OSError):
         if process.poll() is not None:
             return
         if LINUX:
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, number)
         else:
-            process.terminate()
+            process.send_signal(number)
 
 
 @contextlib.contextmanager
@@ -406,5 +411,5 @@ def reaped(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         if process.poll() is None:
-            process.kill()
+            signal_group(process, signal.SIGKILL)
             process.wait()

@@ -433,6 +433,7 @@ def pass_on(label: str, line: str) -> None:
     """A line that a task printed: to the log where INFO is shown, else to stderr as if it had been printed here."""
     if log.isEnabledFor(logging.INFO):
         log.info("%s: %s", label, line)
-    else:
+    elif sys.stderr is not None:
+        # closed, or full; a line is not worth the task
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")

@@ -216,7 +216,7 @@ def refusal(told: Mapping[str, Any], program: str, cwd: str) -> Exception:
 
 def interpreter() -> str:
     """The Python to start; servers that embed it (uWSGI) name themselves in sys.executable."""
-    if re.match(r"(python|pypy)", Path(sys.executable or "").name):
+    if re.match("python|pypy", Path(sys.executable or "").name, re.IGNORECASE):
         return sys.executable
     return str(Path(sys.exec_prefix) / "bin" / "python3")
 
