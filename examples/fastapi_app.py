@@ -1,0 +1,38 @@
+"""A FastAPI application that makes reports in the background. Run it: uvicorn fastapi_app:app"""
+
+from datetime import timedelta
+
+from fastapi import FastAPI, HTTPException, Request
+
+from dumbwaiter import Dumbwaiter, Retry, TaskContext
+from dumbwaiter.integrations.fastapi import lifespan, router
+
+waiter = (
+    Dumbwaiter()
+)  # SQLite and files in .dumbwaiter/; in production: Dumbwaiter("postgresql://…", files="s3://…")
+
+
+@waiter.task("sales-report", retry=Retry(max_retries=3), timeout=timedelta(minutes=5), http=True)
+def sales_report(ctx: TaskContext, month: str, rows: int = 1000) -> dict[str, int]:
+    """Write a report, line by line, and publish it as a download."""
+    path = ctx.workdir / "report.csv"
+    with path.open("w") as report:
+        for number in range(rows):
+            report.write(f"{month},{number},{number * 7 % 97}\n")
+            ctx.progress((number + 1) / rows, step="adding up")
+            ctx.check()  # ends here if somebody cancelled
+    ctx.publish(path, filename=f"sales-{month}.csv")
+    return {"rows": rows}
+
+
+def current_user(request: Request) -> str:
+    """Whose request it is; your own sessions or tokens belong here. Nobody sees anybody else's tasks."""
+    user = request.headers.get("X-User")
+    if user is None:
+        raise HTTPException(401, "Say who you are in the header X-User.")
+    return user
+
+
+app = FastAPI(lifespan=lifespan(waiter))
+app.include_router(router(waiter, authorize=current_user))
+# POST /tasks/sales-report {"month": "2026-11"}, then GET /tasks/{id}, then GET /tasks/{id}/files/sales-2026-11.csv

@@ -1,0 +1,5 @@
+"""`python -m dumbwaiter`: the command line."""
+
+from dumbwaiter.cli import main
+
+main()

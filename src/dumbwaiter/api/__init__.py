@@ -1,0 +1,1 @@
+"""The HTTP door: tasks as resources, for pages and programs."""

@@ -1,0 +1,186 @@
+"""How tasks are shown: as words for people, as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from dumbwaiter.task import Status, Task
+
+
+def as_json(task: Task, now: datetime) -> dict[str, Any]:
+    """Everything that an operator may want of a task, under stable names; times as ISO text, durations in seconds."""
+    return {
+        "id": task.id,
+        "type": task.task_type,
+        "queue": task.queue,
+        "status": task.status.value,
+        "phase": task.phase(now),
+        "progress": task.progress,
+        "step": task.current_step,
+        "attempt": task.attempt,
+        "max_attempts": task.max_retry_count + 1,
+        "owner": task.owner,
+        "key": task.business_key,
+        "priority": task.priority,
+        "arguments": dict(task.payload),
+        "result": task.result,
+        "error_type": task.error_type,
+        "error_message": task.error_message,
+        "user_message": task.user_message,
+        "created_at": iso(task.created_at),
+        "run_at": iso(task.run_at),
+        "started_at": iso(task.started_at),
+        "finished_at": iso(task.finished_at),
+        "run_seconds": in_seconds(run_time(task, now)),
+        "seconds_since_progress": in_seconds(since_progress(task, now)),
+        "remaining_seconds": in_seconds(task.remaining(now)),
+        "worker": task.worker_id,
+        "retry_of": task.retry_of,
+        "retried_as": task.retried_as,
+        "files": [
+            {
+                "name": file.name,
+                "size": file.size,
+                "content_type": file.content_type,
+                "sha256": file.sha256,
+                "expires_at": iso(file.expires_at),
+            }
+            for file in task.files
+        ],
+    }
+
+
+def details(task: Task, now: datetime) -> list[tuple[str, str]]:
+    """What `dumbwaiter status` says: (label, value), what is not known left out."""
+    running = task.status is Status.RUNNING
+    rows: list[tuple[str, object]] = [
+        ("task", task.id),
+        ("type", task.task_type),
+        ("queue", task.queue),
+        ("status", standing(task, now)),
+        ("progress", percent(task) if running else None),
+        ("step", task.current_step if running else None),
+        ("time left", spoken(task.remaining(now))),
+        ("run time", spoken(run_time(task, now))),
+        ("last progress", ago(since_progress(task, now))),
+        ("attempt", f"{task.attempt} of {task.max_retry_count + 1}" if task.attempt else None),
+        ("key", task.business_key),
+        ("owner", task.owner),
+        ("created", iso(task.created_at)),
+        ("due", iso(task.run_at) if task.status is Status.PENDING and task.run_at > now else None),
+        ("finished", iso(task.finished_at)),
+        ("arguments", json.dumps(dict(task.payload), ensure_ascii=False) if task.payload else None),
+        ("result", None if task.result is None else json.dumps(task.result, ensure_ascii=False)),
+        ("error", error_of(task)),
+        ("told to the user", task.user_message),
+        ("retry of", task.retry_of),
+        ("retried as", task.retried_as),
+        *(("file", f"{file.name} ({file.size:,} bytes, {file.content_type})") for file in task.files),
+    ]
+    return [(label, str(value)) for label, value in rows if value]
+
+
+COLUMNS = ("ID", "TYPE", "QUEUE", "STATUS", "PROGRESS", "RUN TIME", "LAST PROGRESS", "CREATED")
+
+
+def row(task: Task, now: datetime) -> tuple[str, ...]:
+    """One line of `dumbwaiter list`."""
+    return (
+        task.id,
+        task.task_type,
+        task.queue,
+        task.phase(now),
+        percent(task),
+        spoken(run_time(task, now)),
+        ago(since_progress(task, now)),
+        ago(now - task.created_at),
+    )
+
+
+def print_rows(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
+    """Columns of text: a table on a terminal, plain lines elsewhere (never cut, so that other programs can read them)."""
+    if sys.stdout.isatty() and header:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*header, box=box.SIMPLE_HEAD)
+        for cells in rows:
+            table.add_row(*cells)
+        Console(markup=False).print(table)
+        return
+    lines = [tuple(header), *rows] if header else list(rows)
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))] if lines else []
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_json(value: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=2))
+
+
+def standing(task: Task, now: datetime) -> str:
+    phase = task.phase(now)
+    if phase == "retrying":
+        return f"retrying, next attempt in {spoken(task.run_at - now)}"
+    if phase == "scheduled":
+        return f"scheduled, due in {spoken(task.run_at - now)}"
+    return phase
+
+
+def error_of(task: Task) -> str | None:
+    if task.error_message is None:
+        return None
+    return f"{task.error_type}: {task.error_message}" if task.error_type else task.error_message
+
+
+def run_time(task: Task, now: datetime) -> timedelta | None:
+    """How long it has run, or ran."""
+    if task.started_at is None or task.status is Status.PENDING:
+        return None
+    return max((task.finished_at or now) - task.started_at, timedelta(0))
+
+
+def since_progress(task: Task, now: datetime) -> timedelta | None:
+    """How long a running task has not moved."""
+    moved_at = task.progress_at or task.started_at
+    if task.status is not Status.RUNNING or moved_at is None:
+        return None
+    return max(now - moved_at, timedelta(0))
+
+
+def percent(task: Task) -> str:
+    if task.status is Status.SUCCESS:
+        return "100 %"
+    return f"{int(task.progress * 100)} %" if task.attempt else ""
+
+
+def spoken(duration: timedelta | None) -> str:
+    """A duration as people write it: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if duration is None:
+        return ""
+    total = duration.total_seconds()
+    if total < 10:
+        return f"{total:.0f} s" if total == int(total) else f"{total:.1f} s"
+    minutes, rest = divmod(round(total), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next((index for index, (amount, _) in enumerate(parts) if amount), 3)
+    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+
+
+def ago(duration: timedelta | None) -> str:
+    return "" if duration is None else f"{spoken(duration)} ago"
+
+
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def in_seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else round(duration.total_seconds(), 3)

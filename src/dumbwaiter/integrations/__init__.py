@@ -1,0 +1,1 @@
+"""Doors into other people's frameworks, each in a file of its own."""

@@ -1,0 +1,151 @@
+"""The worker in a web application, under a real uvicorn; who started what is told by a ledger outside the database."""
+
+from __future__ import annotations
+
+import collections
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.programs import Program, program, python
+from tests.support.waiting import until
+
+SITE = """
+import asyncio, os, time
+from pathlib import Path
+from fastapi import FastAPI
+from dumbwaiter import Dumbwaiter, TaskContext
+from dumbwaiter.integrations.fastapi import lifespan, router
+
+HERE = Path(__file__).parent
+waiter = Dumbwaiter(f"sqlite:///{HERE / 'tasks.db'}", env="test")
+
+def note(line):
+    ledger = os.open(HERE / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(ledger, (line + "\\n").encode())
+    os.close(ledger)
+
+@waiter.task("mark", http=True)
+def mark(ctx: TaskContext, number: int, seconds: float = 0.01) -> None:
+    note(f"{number} {ctx.task.attempt} {os.getpid()} {time.time()}")
+    ctx.sleep(seconds)
+
+app = FastAPI(lifespan=lifespan(waiter, queues={"default": SLOTS}))
+app.include_router(router(waiter, public=True))
+
+@app.get("/hold")
+async def hold():
+    note("hold")
+    await asyncio.sleep(4)
+    return "held"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_site(tmp_path, slots=4)
+    return tmp_path
+
+
+def write_site(place: Path, slots: int) -> None:
+    (place / "shop.py").write_text(SITE.replace("SLOTS", str(slots)))
+
+
+def uvicorn(*options: str) -> tuple[str, ...]:
+    return python("-m", "uvicorn", "shop:app", "--port", "0", *options)
+
+
+def address(server: Program) -> str:
+    # With several processes the address is told before any of them listens there.
+    server.says("Application startup complete")
+    return server.says(r"running on (http://127\.0\.0\.1:\d+)")[1]
+
+
+def ledger(place: Path) -> list[list[str]]:
+    path = place / "ledger"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_two_server_processes_start_each_of_200_tasks_once(place: Path) -> None:
+    with (
+        program(*uvicorn("--workers", "2"), cwd=place) as server,
+        httpx.Client(base_url=address(server)) as client,
+    ):
+        urls = [
+            client.post("/tasks/mark", json={"number": number}).raise_for_status().headers["Location"]
+            for number in range(200)
+        ]
+        until(lambda: len(ledger(place)) >= 200, 50)
+        until(lambda: all(client.get(url).json()["status"] == "success" for url in urls), every=0.5)
+        server.signal(signal.SIGTERM)
+        server.wait()
+
+    starts = collections.Counter(number for number, *_ in ledger(place))
+    assert starts == {str(number): 1 for number in range(200)}
+
+
+def test_a_term_stops_claims_at_once_while_a_request_is_open(place: Path) -> None:
+    write_site(place, slots=1)
+    with (
+        program(*uvicorn(), cwd=place) as server,
+        httpx.Client(base_url=address(server), timeout=20) as client,
+    ):
+        for number in range(60):
+            client.post("/tasks/mark", json={"number": number, "seconds": 0.2}).raise_for_status()
+        with subprocess.Popen(
+            python("-c", f"import httpx; httpx.get('{address(server)}/hold', timeout=20)")
+        ) as asking:
+            until(lambda: ["hold"] in ledger(place))
+            told = time.time()
+            server.signal(signal.SIGTERM)
+            server.wait()
+            asking.wait()
+
+    starts = [float(entry[3]) for entry in ledger(place) if len(entry) == 4]
+    assert time.time() - told > 2  # the open request did hold the server up
+    assert [started for started in starts if started > told + 0.3] == []
+    assert len(starts) < 60
+
+
+def test_a_second_term_ends_what_runs(place: Path) -> None:
+    with program(*uvicorn(), cwd=place) as server:
+        httpx.post(f"{address(server)}/tasks/mark", json={"number": 1, "seconds": 600}).raise_for_status()
+        until(lambda: ledger(place))
+        server.signal(signal.SIGTERM)
+        server.says("Waiting for application shutdown")
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        server.wait()
+
+    assert time.monotonic() - began < 5  # not the 10 s of grace that one signal gives
+
+
+def test_a_task_that_was_interrupted_goes_on_in_the_next_server_without_costing_a_retry(place: Path) -> None:
+    with program(*uvicorn(), cwd=place) as server:
+        url = httpx.post(f"{address(server)}/tasks/mark", json={"number": 1, "seconds": 600}).headers[
+            "Location"
+        ]
+        until(lambda: ledger(place))
+        for _ in range(2):
+            server.signal(signal.SIGTERM)
+            time.sleep(0.05)  # two signals of one number that arrive together are one
+        server.wait()
+    with program(*uvicorn(), cwd=place) as server:
+        until(lambda: len(ledger(place)) == 2)
+        task = httpx.get(address(server) + url).json()
+        httpx.post(address(server) + task["links"]["cancel"])
+
+    assert [entry[1] for entry in ledger(place)] == ["1", "2"]
+    assert task["phase"] == "running"
+
+
+def test_importing_the_application_starts_nothing(place: Path) -> None:
+    look = "import threading, shop; print(threading.active_count())"
+    found = subprocess.run(python("-c", look), cwd=place, capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == "1"
+    assert not (place / "tasks.db").exists()
