@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,12 @@ import pytest
 
 from dumbwaiter.executors.base import Ended, Publication, Running
 from dumbwaiter.executors.command import GuardedCommands
-from dumbwaiter.executors.guardian import process
+from dumbwaiter.executors.guardian import Process, process, send_signal
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.task import Status, Task
-from tests.executors.work import HOSTILE_SIZE
+from tests.executors.work import HOSTILE_SIZE, lines
 
 WORKER = "host-1-abc"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,15 +39,23 @@ def alive(pid: int) -> bool:
     return found is not None and found.alive
 
 
+started: list[Process] = []
+
+
+@pytest.fixture(autouse=True)
+def no_hostile_tree_outlives_a_failed_test() -> Iterator[None]:
+    yield
+    for one in started:
+        send_signal(one, signal.SIGKILL)
+    started.clear()
+
+
 def hostile_pids(path: Path) -> list[int]:
     """The pids of the hostile tree, once all of it is there."""
-    return until(
-        lambda: (
-            path.exists()
-            and len(pids := [int(word) for word in path.read_text().split()]) >= HOSTILE_SIZE
-            and pids
-        )
-    )
+    until(lambda: lines(path) >= HOSTILE_SIZE)
+    pids = [int(word) for word in path.read_text().split()]
+    started.extend(one for pid in pids if (one := process(pid)) is not None)
+    return pids
 
 
 def none_left(pids: list[int], seconds: float = 5) -> bool:

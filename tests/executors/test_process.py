@@ -16,6 +16,7 @@ import pytest
 
 from dumbwaiter.errors import LostClaim, TaskCancelled
 from dumbwaiter.executors import process as process_module
+from dumbwaiter.executors import tree as tree_module
 from dumbwaiter.executors.base import Stop
 from dumbwaiter.executors.guardian import processes as all_processes
 from dumbwaiter.executors.process import CannotStartProcess, ProcessDied, ProcessExecutor
@@ -340,6 +341,23 @@ def test_a_killed_guardian_takes_its_tree_along(run, tmp_path):
 
     assert isinstance(one.error, ProcessDied)
     assert none_left(pids)
+
+
+def test_a_tree_that_cannot_be_ended_does_not_hold_up_its_attempt(run, processes, tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_module, "KILL_SECONDS", 0.3)
+    one = run(work.hostile, {"pids": str(tmp_path / "pids")})
+    pids = hostile_pids(tmp_path / "pids")
+    (guardian,) = guardians_of(os.getpid())
+    # as if a process of the tree hung in the kernel
+    os.kill(guardian, signal.SIGSTOP)
+    try:
+        one.running.ask_stop(Stop.TIMEOUT)
+        processes.kill(one.running)
+
+        assert isinstance(one.error, TaskCancelled)
+    finally:
+        os.kill(guardian, signal.SIGCONT)
+    assert none_left([*pids, guardian])
 
 
 def guardians_of(pid: int) -> list[int]:

@@ -236,9 +236,13 @@ class Child:
             for line in self.lines.finish():
                 pass_on(self.label, line)
 
+    def measured(self, rss: int) -> None:
+        """What it had in use after a task; the first figure, with everything imported, is what growth is counted from."""
+        self.rss = rss
+        self.first_rss = self.first_rss or rss
+
     def fit(self) -> bool:
         """Whether it may serve another task."""
-        self.first_rss = self.first_rss or self.rss
         return self.served < MAX_TASKS and self.rss - self.first_rss < GROWTH
 
     def printed(self) -> str:
@@ -327,7 +331,7 @@ class Dialog:
                 target=self._publish, args=(message,), name="dumbwaiter-publish", daemon=True
             ).start()
         elif "ended" in message:
-            self._child.rss = message["rss"]
+            self._child.measured(message["rss"])
             self.reusable = message["reusable"]
             ended = message["ended"]
             if "error" in ended:

@@ -162,17 +162,19 @@ class Tree:
         with self._closing, contextlib.suppress(OSError, ValueError):
             self._control.send({"do": what})
 
-    def close(self, seconds: float = KILL_SECONDS) -> bool:
-        """End the tree and wait until nothing of it is left. False if that took longer (the guardian goes on by itself)."""
+    def close(self) -> bool:
+        """End the tree and wait until nothing of it is left. False if it hangs; the guardian then goes on by itself."""
         if self._closed:
             return self.ended
         self.kill()
-        gone = self.wait(seconds)
+        gone = self.wait(0 if self.overdue else KILL_SECONDS)
         with self._closing:
             self._closed = True
             self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._guardian.wait(1)
+        except subprocess.TimeoutExpired:
+            threading.Thread(target=self._guardian.wait, name="dumbwaiter-reaper", daemon=True).start()
         return gone
 
 
