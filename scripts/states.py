@@ -25,10 +25,10 @@ OUTCOMES = {
     AttemptOutcome.FAILED: "it raised; costs a retry",
     AttemptOutcome.TIMED_OUT: "it took longer than its timeout and was ended; costs a retry",
     AttemptOutcome.CANCELLED: "it was asked to stop, and stopped or was ended",
-    AttemptOutcome.CRASHED: "its worker or its process died under it, and it was seen; costs one of its crash budget",
+    AttemptOutcome.CRASHED: "its worker fell silent for a lease; costs one of its crash budget",
     AttemptOutcome.INTERRUPTED: "the worker was being stopped; costs nothing (at most 20 times)",
     AttemptOutcome.SNOOZED: "it asked to come back later; costs nothing",
-    AttemptOutcome.LOST: "its worker fell silent for a lease; costs one of its crash budget",
+    AttemptOutcome.LOST: "it lost its task to a later attempt before its own end was known",
 }
 PHASES = (
     ("queued", "`pending` and due"),

@@ -82,7 +82,7 @@ def python(_: Dumbwaiter) -> Finding:
 def database(waiter: Dumbwaiter) -> Finding:
     address = shown(waiter.settings.database)
     try:
-        waiter.store.now()
+        waiter.store.schema.revision()
     except DumbwaiterError as error:
         return False, f"{address}: {error}", "start the database, or set DUMBWAITER_DATABASE to its address"
     return True, address, ""
@@ -90,7 +90,7 @@ def database(waiter: Dumbwaiter) -> Finding:
 
 def schema(waiter: Dumbwaiter) -> Finding:
     try:
-        waiter.store.check()
+        waiter.store.schema.ensure()
     except SchemaMismatch as error:
         return False, str(error), "run: dumbwaiter migrate"
     except WrongEnvironment:
@@ -101,7 +101,7 @@ def schema(waiter: Dumbwaiter) -> Finding:
 def environment(waiter: Dumbwaiter) -> Finding:
     name = waiter.settings.env
     try:
-        waiter.store.check()
+        waiter.store.schema.ensure()
     except WrongEnvironment as error:
         return (
             False,

@@ -84,8 +84,9 @@ def content_type_of(name: str) -> str:
 
 def content_disposition(name: str) -> str:
     """The header that makes a browser save a file under its name, whatever its letters (RFC 6266, RFC 8187)."""
-    plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", name)
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
+    clean = re.sub(r"[\x00-\x1f\x7f]", "_", name)
+    plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", clean)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(clean, safe='', errors='replace')}"
 
 
 class FileStore:
