@@ -139,7 +139,6 @@ class Encoder:
         ]
         for reader in self._readers:
             reader.start()
-        self._write(ivf_header(plan))
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +150,8 @@ class Encoder:
 
     def put(self, frame: int, picture: bytes) -> None:
         """From this frame on, the video shows this picture (a JPEG)."""
+        if self._last is None:
+            self._write(ivf_header(self._plan))
         self._last, self._last_frame = picture, frame
         self._write(ivf_frame(frame, picture))
 

@@ -33,7 +33,10 @@ def read_mp4(path: Path) -> Mp4:
     Raises:
         BadVideo: it is no MP4, incomplete, or has no video.
     """
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise BadVideo(f"there is no file {path.name}") from None
     with path.open("rb") as file:
         boxes = list(top_boxes(file, size))
         names = [name for name, _, _ in boxes]

@@ -118,4 +118,4 @@ def picture(viewport: tuple[int, int], max_side: int) -> tuple[int, int, float]:
 
 def even(side: float) -> int:
     """The even number at or below `side`: a lost edge is not seen, a black one is."""
-    return max(MIN_SIDE, int(side) // 2 * 2)
+    return max(MIN_SIDE, int(side + 1e-6) // 2 * 2)

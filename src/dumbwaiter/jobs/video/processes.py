@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Self
 
 import psutil
 
-SAMPLE_SECONDS = 0.25
+SAMPLE_SECONDS = 0.5
 END_SECONDS = 5.0
 
 
@@ -27,7 +28,17 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(psutil.Error):
             member.kill()
     process.wait(END_SECONDS)
-    psutil.wait_procs(below, timeout=END_SECONDS)
+    deadline = time.monotonic() + END_SECONDS
+    while any(map(alive, below)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that only waits to be reaped (a container's first process may never do so) does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -246,7 +246,8 @@ def milliseconds(timestamp: Json) -> float | None:
     if isinstance(timestamp, int | float):
         return timestamp if abs(timestamp) < 2**63 and math.isfinite(timestamp) else None
     try:
-        return datetime.fromisoformat(str(timestamp)).timestamp() * 1000
+        # to the microsecond, which a float of this size still tells apart
+        return round(datetime.fromisoformat(str(timestamp)).timestamp() * 1000, 3)
     except (ValueError, OverflowError):
         return None
 

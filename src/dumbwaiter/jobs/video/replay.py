@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -48,7 +48,7 @@ class Replay:
     refused: list[str] = field(default_factory=list)
     _next: int = 0
 
-    def pictures(self) -> Iterator[Picture]:
+    def pictures(self) -> Generator[Picture, None, None]:
         """All pictures of the video, in order of their frames.
 
         Raises:

@@ -1,0 +1,211 @@
+"""Pictures and their times in, an MP4 out: each picture at its frame."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dumbwaiter.jobs.video import encoder as encoders
+from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg, writes_h264
+from dumbwaiter.jobs.video.errors import BadVideo, EncoderFailed, EncoderMissing
+from dumbwaiter.jobs.video.export import check
+from dumbwaiter.jobs.video.mp4 import read_mp4
+from dumbwaiter.jobs.video.plan import Options, Plan
+from tests.jobs.video.support import Tag, decode
+
+PLAN = Plan(fps=25, frames=200, width=320, height=180, scale=1.0)
+# the grey level of each picture says which it is
+PICTURES = {
+    frame: 20 + 15 * number for number, frame in enumerate([0, 1, 2, 3, 10, 11, 50, 51, 52, 100, 150, 151])
+}
+
+
+def jpeg(level: int) -> bytes:
+    """A grey picture."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (PLAN.width, PLAN.height), (level, level, level)).save(buffer, "JPEG", quality=95)
+    return buffer.getvalue()
+
+
+def encode(out: Path, options: Options) -> Path:
+    """The pictures as a video."""
+    with Encoder(PLAN, options, out) as encoder:
+        for frame, level in PICTURES.items():
+            encoder.put(frame, jpeg(level))
+        encoder.finish()
+    return out
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(tmp_path_factory.mktemp("encoder") / "out.mp4", Options())
+
+
+def shown_at(frame: int) -> int:
+    """The level that frame has to have."""
+    return PICTURES[max(start for start in PICTURES if start <= frame)]
+
+
+def test_every_picture_begins_at_its_frame_and_stays_to_the_next(video: Path) -> None:
+    levels = [frame[90, 160] for frame in decode(video)]
+    assert len(levels) == PLAN.frames
+    assert [k for k, level in enumerate(levels) if abs(level - shown_at(k)) > 4] == []
+
+
+def test_the_index_says_what_the_decoder_finds(video: Path) -> None:
+    made = read_mp4(video)
+    assert (made.frames, made.width, made.height, made.codec) == (200, 320, 180, "avc1")
+    assert made.duration_seconds == pytest.approx(8.0, abs=0.001)
+    assert made.index_first
+    assert made.size_bytes == video.stat().st_size
+
+
+def test_a_variable_rate_file_has_only_the_pictures_and_lasts_as_long(tmp_path: Path) -> None:
+    made = read_mp4(encode(tmp_path / "out.mp4", Options(constant_rate=False)))
+    assert made.frames == len(PICTURES) + 1  # the last is repeated at the end
+    assert made.duration_seconds == pytest.approx(8.0, abs=0.08)
+
+
+def test_half_a_file_is_not_accepted(video: Path, tmp_path: Path) -> None:
+    whole = video.read_bytes()
+    for share in (0.0, 0.01, 0.5, 0.99):
+        half = tmp_path / "half.mp4"
+        half.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(BadVideo):
+            check(half, PLAN, Options())
+
+
+def test_a_file_with_too_few_frames_is_not_accepted(video: Path) -> None:
+    longer = Plan(fps=25, frames=230, width=320, height=180, scale=1.0)
+    with pytest.raises(BadVideo, match="230"):
+        check(video, longer, Options())
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\0" * 40, struct.pack(">I4s", 8, b"moov"), b"not a video at all, but text"]
+)
+def test_what_is_no_mp4_is_refused_by_name(damage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "odd.mp4"
+    path.write_bytes(damage)
+    with pytest.raises(BadVideo):
+        read_mp4(path)
+
+
+def test_no_pictures_make_no_video(tmp_path: Path) -> None:
+    with (
+        Encoder(PLAN, Options(), tmp_path / "out.mp4") as encoder,
+        pytest.raises(EncoderFailed, match="no picture"),
+    ):
+        encoder.finish()
+
+
+def test_damaged_pictures_fail_with_ffmpegs_own_words(tmp_path: Path) -> None:
+    def attempt() -> None:
+        with Encoder(PLAN, Options(), tmp_path / "out.mp4") as encoder:
+            encoder.put(0, b"no jpeg")
+            encoder.finish()
+        check(tmp_path / "out.mp4", PLAN, Options())
+
+    with pytest.raises((EncoderFailed, BadVideo)) as failure:
+        attempt()
+    assert len(str(failure.value)) > 20
+
+
+def test_the_process_ends_with_the_block(tag: Tag, tmp_path: Path) -> None:
+    with Encoder(PLAN, Options(), tmp_path / "out.mp4"):
+        assert tag.processes("ffmpeg")
+    assert tag.gone()
+
+
+def stand_in(directory: Path, script: str) -> Path:
+    """A program in FFmpeg's place."""
+    path = directory / "ffmpeg"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_an_encoder_that_exits_at_once_is_reported_with_its_words(tmp_path: Path) -> None:
+    options = Options(ffmpeg=stand_in(tmp_path, "echo 'no such codec' >&2; exit 3"))
+    with pytest.raises(EncoderFailed, match="no such codec"):
+        encode(tmp_path / "out.mp4", options)
+
+
+def test_an_encoder_that_never_reads_or_never_exits_is_ended(tag: Tag, tmp_path: Path) -> None:
+    options = Options(ffmpeg=stand_in(tmp_path, "exec sleep 60"), encoder_timeout=timedelta(seconds=1))
+    with pytest.raises(EncoderFailed, match="did nothing for 1 s"):
+        encode(tmp_path / "out.mp4", options)
+    assert tag.gone()
+
+
+def test_an_encoder_that_talks_without_end_does_not_stop_at_a_full_pipe(tmp_path: Path) -> None:
+    chatter = "head -c 3000000 /dev/zero | tr '\\0' x >&2; exec " + str(find_ffmpeg()) + ' "$@"'
+    made = read_mp4(encode(tmp_path / "out.mp4", Options(ffmpeg=stand_in(tmp_path, chatter))))
+    assert made.frames == 200
+
+
+def test_success_without_a_file_is_no_success(tmp_path: Path) -> None:
+    options = Options(ffmpeg=stand_in(tmp_path, "cat > /dev/null; exit 0"))
+    encode(tmp_path / "out.mp4", options)
+    with pytest.raises(BadVideo, match="there is no file"):
+        check(tmp_path / "out.mp4", PLAN, options)
+
+
+def test_ffmpeg_is_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (tmp_path / "one"), (tmp_path / "two")
+    for directory in (one, two):
+        directory.mkdir()
+        stand_in(directory, "exit 0")
+    monkeypatch.setenv("PATH", str(two))
+    monkeypatch.delenv(encoders.VARIABLE, raising=False)
+    assert find_ffmpeg() == two / "ffmpeg"
+    monkeypatch.setenv(encoders.VARIABLE, str(one / "ffmpeg"))
+    assert find_ffmpeg() == one / "ffmpeg"
+    assert find_ffmpeg(two / "ffmpeg") == two / "ffmpeg"
+
+
+def test_without_ffmpeg_the_package_imageio_ffmpeg_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(encoders.VARIABLE, raising=False)
+    imageio = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
+    monkeypatch.delenv("IMAGEIO_FFMPEG_EXE", raising=False)
+    imageio.get_ffmpeg_exe.cache_clear() if hasattr(imageio.get_ffmpeg_exe, "cache_clear") else None
+    found = find_ffmpeg()
+    assert os.access(found, os.X_OK)
+    assert writes_h264(found)
+
+
+def test_a_missing_encoder_is_named_with_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(EncoderMissing, match="apt-get install ffmpeg"):
+        find_ffmpeg(tmp_path / "nowhere")
+
+
+def test_this_machines_ffmpeg_writes_h264() -> None:
+    assert writes_h264(find_ffmpeg())
+
+
+def test_an_encoder_being_waited_for_can_be_cancelled(tmp_path: Path) -> None:
+    class Enough(Exception):
+        """Somebody lost patience."""
+
+    def cancelled() -> None:
+        raise Enough
+
+    options = Options(ffmpeg=stand_in(tmp_path, "exec sleep 60"))
+    with Encoder(PLAN, options, tmp_path / "out.mp4", cancelled) as encoder, pytest.raises(Enough):
+        put_until_full(encoder)
+
+
+def put_until_full(encoder: Encoder, picture: Callable[[int], bytes] = jpeg) -> None:
+    """More than a pipe takes."""
+    for frame in range(1000):
+        encoder.put(frame, picture(100))

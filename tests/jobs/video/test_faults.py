@@ -1,0 +1,200 @@
+"""Every end of an export cleans up, every wait is bounded, and a lost browser is worth another try."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dumbwaiter.jobs.video import chromium
+from dumbwaiter.jobs.video.errors import (
+    BrowserLost,
+    EncoderFailed,
+    EncoderStuck,
+    ExportCancelled,
+    MemoryExceeded,
+)
+from dumbwaiter.jobs.video.export import Video, export
+from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.recording import Recording, load
+from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim
+
+pytestmark = pytest.mark.usefixtures("tag")
+HALFWAY = 0.3
+
+
+class Interference:
+    """Does one thing when the export has come some way; told of progress by `export`."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self.at: float | None = None
+
+    def __call__(self, fraction: float, step: str) -> None:
+        if self.at is None and fraction > HALFWAY:
+            self.at = time.monotonic()
+            self._act()
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was done."""
+        assert self.at is not None, "the export ended before it came that far"
+        return time.monotonic() - self.at
+
+
+def nothing_left(tag: Tag, directory: Path) -> bool:
+    """No process, no file."""
+    return tag.gone() and [path for path in directory.rglob("*") if path.is_file()] == []
+
+
+def send(tag: Tag, name: str, number: signal.Signals) -> Callable[[], None]:
+    """Signals every process of ours that has `name` in its command line."""
+
+    def act() -> None:
+        found = tag.processes(name)
+        assert found, f"no process {name}"
+        for process in found:
+            os.kill(process.pid, number)
+
+    return act
+
+
+def test_a_finished_export_leaves_its_video_and_nothing_else(
+    form: Recording, tag: Tag, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+    look = Interference(lambda: seen.append(len(tag.processes("chrom")) * len(tag.processes("ffmpeg"))))
+    export(form, tmp_path / "out.mp4", progress=look, workdir=tmp_path / "work")
+    assert seen[0] >= 1, "the tag in the environment must reach browser and encoder"
+    assert tag.gone()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["out.mp4"]
+
+
+def test_a_cancelled_export_leaves_nothing(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    cancel = Interference(lambda: None)
+    with pytest.raises(ExportCancelled):
+        export(
+            form,
+            tmp_path / "out.mp4",
+            progress=cancel,
+            cancelled=lambda: cancel.at is not None,
+            workdir=tmp_path / "work",
+        )
+    assert cancel.seconds < 2.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_an_exception_in_the_middle_leaves_nothing(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    def act() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(form, tmp_path / "out.mp4", progress=Interference(act), workdir=tmp_path / "work")
+    assert nothing_left(tag, tmp_path)
+
+
+def test_a_killed_browser_is_noticed_at_once_and_worth_a_retry(
+    form: Recording, tag: Tag, tmp_path: Path
+) -> None:
+    kill = Interference(send(tag, "--remote-debugging-pipe", signal.SIGKILL))
+    with pytest.raises(BrowserLost) as lost:
+        export(
+            form, tmp_path / "out.mp4", options=Options(restarts=0), progress=kill, workdir=tmp_path / "work"
+        )
+    assert kill.seconds < 5.0
+    assert lost.value.transient
+    assert nothing_left(tag, tmp_path)
+
+
+def test_a_killed_page_process_is_noticed_at_once(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    kill = Interference(send(tag, "--type=renderer", signal.SIGKILL))
+    with pytest.raises(BrowserLost):
+        export(
+            form, tmp_path / "out.mp4", options=Options(restarts=0), progress=kill, workdir=tmp_path / "work"
+        )
+    assert kill.seconds < 5.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_after_a_lost_browser_the_export_goes_on_with_the_same_pictures(
+    form: Recording, form_video: Video, tag: Tag, tmp_path: Path
+) -> None:
+    kill = Interference(send(tag, "--remote-debugging-pipe", signal.SIGKILL))
+    video = export(form, tmp_path / "out.mp4", progress=kill, workdir=tmp_path / "work")
+    assert any("started again at frame" in warning for warning in video.warnings)
+    frames = (10, 60, 110, 160)
+    pairs = zip(decode(form_video.path, *frames), decode(video.path, *frames), strict=True)
+    assert min(ssim(one, other) for one, other in pairs) > 0.995
+
+
+def test_a_browser_that_stops_is_noticed_within_the_bound(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    stop = Interference(send(tag, "--type=renderer", signal.SIGSTOP))
+    options = Options(restarts=0, frame_timeout=timedelta(seconds=2))
+    with pytest.raises(BrowserLost, match="in time"):
+        export(form, tmp_path / "out.mp4", options=options, progress=stop, workdir=tmp_path / "work")
+    assert stop.seconds < 6.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_an_encoder_that_stops_is_noticed_within_the_bound(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    stop = Interference(send(tag, "ffmpeg", signal.SIGSTOP))
+    with pytest.raises(EncoderStuck):
+        export(
+            form,
+            tmp_path / "out.mp4",
+            options=Options(encoder_timeout=timedelta(seconds=2)),
+            progress=stop,
+            workdir=tmp_path / "work",
+        )
+    assert stop.seconds < 12.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_a_killed_encoder_is_noticed(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    kill = Interference(send(tag, "ffmpeg", signal.SIGKILL))
+    with pytest.raises(EncoderFailed):
+        export(form, tmp_path / "out.mp4", progress=kill, workdir=tmp_path / "work")
+    assert kill.seconds < 5.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_a_page_that_takes_more_memory_than_allowed_is_ended(
+    form: Recording, tag: Tag, tmp_path: Path
+) -> None:
+    options = Options(max_memory=32 << 20)  # no browser is as small as that
+    with pytest.raises(MemoryExceeded, match="32 MB") as exceeded:
+        export(form, tmp_path / "out.mp4", options=options, workdir=tmp_path / "work")
+    assert not exceeded.value.transient
+    assert nothing_left(tag, tmp_path)
+
+
+@pytest.mark.long
+def test_a_style_sheet_made_to_eat_memory_does_not_harm_the_worker(tag: Tag, tmp_path: Path) -> None:
+    greedy = load(RECORDINGS / "broken" / "css-attacks.json")
+    with pytest.raises(MemoryExceeded):
+        export(greedy, tmp_path / "out.mp4", options=Options(max_memory=600 << 20), workdir=tmp_path / "work")
+    assert nothing_left(tag, tmp_path)
+
+
+def test_a_profile_outside_the_work_directory_is_removed_too(tag: Tag, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root starts the browser as another user, who may not reach the work directory")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    user = chromium.unprivileged()
+    assert user is not None
+    profile = chromium.make_profile(closed / "work", user)
+    assert not profile.is_relative_to(tmp_path)
+    assert profile.stat().st_uid == user.uid
+    # the process that made it is alive, so it stays; under the name of one that is not, it is swept
+    chromium.sweep_profiles()
+    assert profile.exists()
+    orphan = profile.with_name(f"{chromium.PROFILE_PREFIX}999999999-1-x")
+    profile.rename(orphan)
+    chromium.sweep_profiles()
+    assert not orphan.exists()

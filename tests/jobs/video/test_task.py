@@ -1,0 +1,172 @@
+"""The task type: what may be named, what is reported, what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dumbwaiter.errors import TaskCancelled
+from dumbwaiter.executors.base import Publication, Stop, TaskContext
+from dumbwaiter.jobs.video import sample, sample_names
+from dumbwaiter.jobs.video.errors import EmptyRecording, NoSuchRecording
+from dumbwaiter.jobs.video.mp4 import read_mp4
+from dumbwaiter.jobs.video.task import RECORDINGS as VARIABLE
+from dumbwaiter.jobs.video.task import export_video, filename, read_recording
+from dumbwaiter.task import Progress
+from tests.jobs.video.support import RECORDINGS
+
+
+class Listener:
+    """The worker's end of a task context: keeps what it is told."""
+
+    def __init__(self, keep: Path, stop_after: float = 2.0) -> None:
+        self.keep, self.stop_after = keep, stop_after
+        self.told: list[Progress] = []
+        self.published: list[Publication] = []
+
+    def report(self, progress: Progress) -> None:
+        self.told.append(progress)
+
+    def publish(self, publication: Publication) -> None:
+        shutil.copy(publication.path, self.keep / publication.name)
+        self.published.append(publication)
+
+    def stopped(self) -> Stop | None:
+        far = self.told and (self.told[-1].fraction or 0) > self.stop_after
+        return Stop.CANCEL if far else None
+
+    def wait(self, seconds: float) -> Stop | None:
+        return self.stopped()
+
+    def run(self, *words: Any, **how: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Callable[..., tuple[TaskContext, Listener]]:
+    """A task context and who listens to it."""
+
+    def build(**how: Any) -> tuple[TaskContext, Listener]:
+        listener = Listener(tmp_path, **how)
+        task: Any = SimpleNamespace(id="t", attempt=1)
+        return TaskContext(task, listener, tmp_path / "work"), listener
+
+    return build
+
+
+@pytest.fixture
+def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory whose recordings may be exported."""
+    directory = tmp_path / "recordings"
+    directory.mkdir()
+    shutil.copy(RECORDINGS / "own" / "css-animation.json", directory / "moving.json")
+    monkeypatch.setenv(VARIABLE, str(directory))
+    return directory
+
+
+def test_an_export_publishes_a_video_and_returns_what_it_is(
+    allowed: Path, context: Callable[..., tuple[TaskContext, Listener]], tmp_path: Path
+) -> None:
+    ctx, listener = context()
+    result = export_video(ctx, "moving.json", fps=10)
+    assert [(p.name, p.content_type) for p in listener.published] == [("moving.mp4", "video/mp4")]
+    made = read_mp4(tmp_path / "moving.mp4")
+    assert (result["frames"], result["width"], result["height"]) == (made.frames, 1280, 720)
+    assert result["duration_seconds"] == pytest.approx(6.158, abs=0.2)
+    assert list(dict.fromkeys(p.step for p in listener.told)) == [
+        "reading",
+        "rendering",
+        "encoding",
+        "publishing",
+    ]
+    assert [path.name for path in (tmp_path / "work").rglob("*") if path.is_file()] == ["video.mp4"]
+
+
+def test_a_cancelled_export_says_so(
+    allowed: Path, context: Callable[..., tuple[TaskContext, Listener]]
+) -> None:
+    ctx, listener = context(stop_after=0.2)
+    with pytest.raises(TaskCancelled):
+        export_video(ctx, "moving.json")
+    assert listener.published == []
+
+
+def test_a_recording_that_cannot_be_shown_fails_with_words_for_both_readers(
+    allowed: Path, context: Callable[..., tuple[TaskContext, Listener]]
+) -> None:
+    (allowed / "empty.json").write_text("[]")
+    ctx, _ = context()
+    with pytest.raises(EmptyRecording) as failure:
+        export_video(ctx, "empty.json")
+    assert failure.value.user_message == "This recording is empty."
+    assert not failure.value.transient
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "../secret.json",
+        "/etc/passwd",
+        "link.json",
+        "",
+        ".",
+        "sample:../task",
+        "sample:",
+        "a\0b",
+        "x" * 5000,
+        "circle",
+    ],
+)
+def test_nothing_outside_the_directory_is_read(reference: str, allowed: Path) -> None:
+    (allowed.parent / "secret.json").write_bytes((RECORDINGS / "own" / "css-animation.json").read_bytes())
+    (allowed / "link.json").symlink_to(allowed.parent / "secret.json")
+    (allowed / "circle").symlink_to(allowed / "circle")
+    with pytest.raises(NoSuchRecording):
+        read_recording(reference)
+
+
+def test_without_a_directory_no_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(NoSuchRecording, match=VARIABLE):
+        read_recording(str(RECORDINGS / "own" / "css-animation.json"))
+
+
+def test_an_absolute_path_into_the_directory_is_read(allowed: Path) -> None:
+    assert read_recording(str(allowed / "moving.json")).title == "CSS animation"
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("sample:shop-tour", "shop-tour.mp4"),
+        ("a/b/会话 1.json.gz", "会话 1.mp4"),
+        ("../..", "recording.mp4"),
+        ("x;y.json", "x-y.mp4"),
+    ],
+)
+def test_the_file_is_named_after_the_recording(reference: str, name: str) -> None:
+    assert filename(reference) == name
+
+
+def test_the_bundled_session_is_whole() -> None:
+    assert sample_names() == ["shop-tour"]
+    session = sample("shop-tour")
+    assert session.title == "Lantern & Leaf · 灯笼与茶"
+    assert session.viewport == (1280, 720)
+    assert 30_000 < session.duration_ms < 50_000
+    assert session.warnings == ()
+
+
+def test_the_vendored_player_is_the_one_that_was_fetched() -> None:
+    vendor = files("dumbwaiter.jobs.video") / "vendor"
+    sums = dict(line.split()[::-1] for line in (vendor / "SHA256SUMS").read_text().splitlines())
+    assert set(sums) == {"rrweb.umd.min.cjs", "rrweb.min.css"}
+    for name, digest in sums.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest
