@@ -7,9 +7,8 @@ from fastapi import FastAPI, HTTPException, Request
 from dumbwaiter import Dumbwaiter, Retry, TaskContext
 from dumbwaiter.integrations.fastapi import lifespan, router
 
-waiter = (
-    Dumbwaiter()
-)  # SQLite and files in .dumbwaiter/; in production: Dumbwaiter("postgresql://…", files="s3://…")
+# SQLite and files in .dumbwaiter/; in production: Dumbwaiter("postgresql://…", files="s3://…")
+waiter = Dumbwaiter()
 
 
 @waiter.task("sales-report", retry=Retry(max_retries=3), timeout=timedelta(minutes=5), http=True)
