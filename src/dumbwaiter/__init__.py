@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from dumbwaiter.executors.base import TaskContext
 
 __version__ = "0.1.0"
-__all__ = ["Dumbwaiter", "Fail", "Retry", "RetryLater", "Snooze", "Status", "Task", "TaskContext", "__version__"]
+__all__ = [
+    "Dumbwaiter",
+    "Fail",
+    "Retry",
+    "RetryLater",
+    "Snooze",
+    "Status",
+    "Task",
+    "TaskContext",
+    "__version__",
+]
 
 LATER = {"Dumbwaiter": "dumbwaiter.app", "TaskContext": "dumbwaiter.executors.base"}
 

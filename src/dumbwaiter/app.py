@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from dumbwaiter.errors import ConfigurationError, DumbwaiterError, IllegalMove, InvalidArguments, InvalidOption, UnknownTask
+from dumbwaiter.errors import ConfigurationError, IllegalMove, InvalidArguments, InvalidOption, UnknownTask
 from dumbwaiter.executors.base import TaskContext
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
@@ -59,7 +59,7 @@ class Options:
     delay: timedelta | None = None
     run_at: datetime | None = None
     start_before: datetime | None = None
-    timeout: timedelta | None | Unset = UNSET
+    timeout: timedelta | Unset | None = UNSET
     connection: Any = None
     meta: Mapping[str, Any] | None = None
 
@@ -67,7 +67,9 @@ class Options:
         """Raises InvalidOption for values that cannot be."""
         for name in ("key", "owner", "request_key", "queue"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not 0 < len(value) <= 200 or "\0" in value):
+            if value is not None and (
+                not isinstance(value, str) or not 0 < len(value) <= 200 or "\0" in value
+            ):
                 raise InvalidOption(f"{name}={value!r}: give a text of 1 to 200 characters")
         if self.queue is not None and len(self.queue) > 100:
             raise InvalidOption(f"queue={self.queue!r} has more than 100 characters")
@@ -82,7 +84,9 @@ class Options:
         for name in ("run_at", "start_before"):
             instant = getattr(self, name)
             if instant is not None and instant.tzinfo is None:
-                raise InvalidOption(f"{name}={instant} has no time zone; use an aware datetime, such as datetime.now(UTC)")
+                raise InvalidOption(
+                    f"{name}={instant} has no time zone; use an aware datetime, such as datetime.now(UTC)"
+                )
         if isinstance(self.timeout, timedelta) and self.timeout <= timedelta(0):
             raise InvalidOption(f"timeout={self.timeout} is not more than nothing")
         if self.reuse_for is not None and self.key is None:
@@ -143,6 +147,16 @@ class TaskHandle(Generic[P, R]):
         return TaskHandle(self._waiter, self.entry, changed)
 
 
+class Registration(Protocol):
+    """What `waiter.task(...)` returns: a decorator that knows the function's parameters, with or without a context."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> TaskHandle[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskHandle[P, R]: ...
+
+
 class Dumbwaiter:
     """The application object: built once, imported everywhere. Connects to nothing until it is used.
 
@@ -179,7 +193,8 @@ class Dumbwaiter:
         from dumbwaiter.store.store import Store
 
         with self._lock:
-            return self.__dict__.setdefault("store", Store(self.settings))
+            store: Store = self.__dict__.setdefault("store", Store(self.settings))
+            return store
 
     @cached_property
     def files(self) -> FileStore:
@@ -187,19 +202,12 @@ class Dumbwaiter:
         from dumbwaiter.files import FileStore
 
         with self._lock:
-            return self.__dict__.setdefault("files", FileStore(self.settings.files_url))
+            files: FileStore = self.__dict__.setdefault("files", FileStore(self.settings.files_url))
+            return files
 
     # registering
 
-    @overload
-    def task(
-        self, name: str, **terms: Any
-    ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskHandle[P, R]]: ...
-
-    @overload
-    def task(self, name: str, **terms: Any) -> Callable[[Callable[P, R]], TaskHandle[P, R]]: ...
-
-    def task(self, name: str, **terms: Any) -> Callable[[Callable[..., Any]], TaskHandle[Any, Any]]:
+    def task(self, name: str, **terms: Any) -> Registration:
         """Register a function under a name. A first parameter annotated TaskContext is given the attempt's context.
 
         `queue` ("default"), `priority` (0), `retry` (a `Retry`), `timeout` (one hour; None must be written), `isolate`
@@ -215,7 +223,9 @@ class Dumbwaiter:
 
         def register(function: Callable[..., Any]) -> TaskHandle[Any, Any]:
             signature = Signature(name, function)
-            entry = TaskType(name, function, signature, reference=reference_of(function), **self._terms(terms))
+            entry = TaskType(
+                name, function, signature, reference=reference_of(function), **self._terms(terms)
+            )
             return TaskHandle(self, self.registry.add(entry))
 
         return register
@@ -258,7 +268,12 @@ class Dumbwaiter:
     # producing
 
     def enqueue(
-        self, task_type: str, arguments: Mapping[str, Any] | None = None, *, strict: bool = False, **options: Any
+        self,
+        task_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        strict: bool = False,
+        **options: Any,
     ) -> Task:
         """Store a task of the type with that name; `options` are those of `TaskHandle.using`.
 
@@ -270,7 +285,12 @@ class Dumbwaiter:
         return self._enqueue(handle.entry, arguments or {}, handle._options, strict=strict)
 
     async def aenqueue(
-        self, task_type: str, arguments: Mapping[str, Any] | None = None, *, strict: bool = False, **options: Any
+        self,
+        task_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        strict: bool = False,
+        **options: Any,
     ) -> Task:
         """`enqueue` for coroutines."""
         handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
@@ -291,7 +311,9 @@ class Dumbwaiter:
         if run_sync is not None:
             # an async session or connection of SQLAlchemy: the same core, inside the caller's transaction
             return await run_sync(  # type: ignore[no-any-return]
-                lambda inner: self._enqueue(entry, arguments, replace(options, connection=inner), strict=strict)
+                lambda inner: self._enqueue(
+                    entry, arguments, replace(options, connection=inner), strict=strict
+                )
             )
         return await asyncio.to_thread(self._enqueue, entry, arguments, options, strict=strict)
 
@@ -385,7 +407,9 @@ class Dumbwaiter:
         if not old.status.final:
             raise IllegalMove(old, "retry", "cancel it first, or wait for its end")
         if not force and old.display(self.store.now()) == "ready":
-            raise IllegalMove(old, "retry", "its result is still valid; force=True makes it again all the same")
+            raise IllegalMove(
+                old, "retry", "its result is still valid; force=True makes it again all the same"
+            )
         new = NewTask(
             id=str(uuid7()),
             task_type=old.task_type,
@@ -437,8 +461,8 @@ class Dumbwaiter:
 
 def checked_id(task_id: str) -> str:
     """Ids are lower-case UUIDs; anything else is nobody's."""
-    if not isinstance(task_id, str) or not UUID.fullmatch(task_id):
-        raise UnknownTask(str(task_id)[:100])
+    if not UUID.fullmatch(task_id):
+        raise UnknownTask(task_id[:100])
     return task_id
 
 
@@ -466,6 +490,3 @@ def sync_connection(given: Any) -> Any:
     raise InvalidOption(
         f"connection= is a {type(given).__module__}.{type(given).__qualname__}; give a SQLAlchemy Connection or Session"
     )
-
-
-__all__ = ["Dumbwaiter", "DumbwaiterError", "TaskHandle"]

@@ -1,31 +1,31 @@
 """Every error that Dumbwaiter raises on purpose.
 
-    DumbwaiterError
-    ├── ConfigurationError            a setting, a registration or a combination of them cannot work
-    │   └── MissingExtra              an optional package is not installed
-    ├── RefusedError                  what was asked for was refused; nothing was written
-    │   ├── InvalidArguments          the arguments do not fit the task's signature, or are not JSON
-    │   ├── InvalidOption             an option of `using(...)` or `enqueue` cannot be
-    │   ├── UnknownTaskType           nobody registered a task type of that name
-    │   ├── UnknownTask               there is no task of that id
-    │   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
-    │   ├── RequestKeyReused          one Idempotency-Key, two different bodies
-    │   └── IllegalMove               the task's status does not allow that move
-    ├── StoreError                    the database said something that nobody can act on but its operator
-    │   ├── DatabaseUnavailable       the database cannot be reached or used just now
-    │   ├── SchemaMismatch            the tables are missing, too old or too new
-    │   ├── WrongEnvironment          the database was installed for another environment
-    │   └── KeyContended              a key stayed locked by somebody's open transaction
-    ├── FileStoreError                the file store did not do what it was asked
-    │   └── FileGone                  there is no file under that key
-    ├── LostClaim                     the attempt no longer owns its task; its writes change nothing
-    ├── TaskCancelled                 raised inside a task that was asked to stop
-    ├── CommandFailed                 a command ended with another status than 0
-    ├── WorkerDied                    recorded, not raised: the worker of an attempt fell silent
-    └── signals a task may raise
-        ├── Fail                      end now as failed, without a retry
-        ├── RetryLater                this attempt failed; try again after a delay
-        └── Snooze                    nothing failed; come back after a delay, free of charge
+DumbwaiterError
+├── ConfigurationError            a setting, a registration or a combination of them cannot work
+│   └── MissingExtra              an optional package is not installed
+├── RefusedError                  what was asked for was refused; nothing was written
+│   ├── InvalidArguments          the arguments do not fit the task's signature, or are not JSON
+│   ├── InvalidOption             an option of `using(...)` or `enqueue` cannot be
+│   ├── UnknownTaskType           nobody registered a task type of that name
+│   ├── UnknownTask               there is no task of that id
+│   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
+│   ├── RequestKeyReused          one Idempotency-Key, two different bodies
+│   └── IllegalMove               the task's status does not allow that move
+├── StoreError                    the database said something that nobody can act on but its operator
+│   ├── DatabaseUnavailable       the database cannot be reached or used just now
+│   ├── SchemaMismatch            the tables are missing, too old or too new
+│   ├── WrongEnvironment          the database was installed for another environment
+│   └── KeyContended              a key stayed locked by somebody's open transaction
+├── FileStoreError                the file store did not do what it was asked
+│   └── FileGone                  there is no file under that key
+├── LostClaim                     the attempt no longer owns its task; its writes change nothing
+├── TaskCancelled                 raised inside a task that was asked to stop
+├── CommandFailed                 a command ended with another status than 0
+├── WorkerDied                    recorded, not raised: the worker of an attempt fell silent
+└── signals a task may raise
+    ├── Fail                      end now as failed, without a retry
+    ├── RetryLater                this attempt failed; try again after a delay
+    └── Snooze                    nothing failed; come back after a delay, free of charge
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class RetryLater(DumbwaiterError):
 class Snooze(DumbwaiterError):
     """Raise it in a task when nothing failed but it is too early: come back after `delay`, free of charge.
 
-        raise Snooze(timedelta(seconds=30))
+    raise Snooze(timedelta(seconds=30))
     """
 
     def __init__(self, delay: timedelta) -> None:

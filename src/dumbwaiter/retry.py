@@ -73,18 +73,25 @@ class Retry:
         if self.delays:
             plain = self.delays[min(retry, len(self.delays)) - 1]
         else:
-            # the exponent is bounded so that retry 10,000 does not overflow a float
-            plain = min(self.base * self.factor ** min(retry - 1, 60), self.cap)
+            plain = min(self.base * self._growth(retry), self.cap)
         spread = random.random() if chance is None else chance
         return plain * (1 + self.jitter * (2 * spread - 1))
+
+    def _growth(self, retry: int) -> float:
+        """How often the base fits into the delay, never more often than it fits into the cap: no overflow at retry 10,000."""
+        most = max(self.cap / self.base, 0.0) if self.base else 1.0
+        try:
+            return min(self.factor ** (retry - 1), most)
+        except OverflowError:
+            return most
 
     def worth(self, error: BaseException) -> bool:
         """Whether another try could end differently."""
         if isinstance(error, RemoteError):
             return error.worth
-        if isinstance(error, Fail) or isinstance(error, self.never):
+        if isinstance(error, (Fail, *self.never)):
             return False
-        if isinstance(error, RetryLater) or isinstance(error, self.on):
+        if isinstance(error, (RetryLater, *self.on)):
             return True
         status = status_code(error)
         if status is not None:
@@ -111,7 +118,9 @@ class RemoteError(Exception):
 
 def described(error: BaseException, policy: Retry) -> dict[str, Any]:
     """What another process must know of an error to decide what it means: the JSON that `RemoteError` reads."""
-    meaning = "snooze" if isinstance(error, Snooze) else "cancel" if isinstance(error, TaskCancelled) else "failure"
+    meaning = (
+        "snooze" if isinstance(error, Snooze) else "cancel" if isinstance(error, TaskCancelled) else "failure"
+    )
     delay = error.delay if isinstance(error, Snooze) else retry_after(error)
     return {
         "error_type": type_name(error),

@@ -71,7 +71,7 @@ class Runner:
         """Start it; returns at once. Whatever happens, its end is reported through `over`."""
         try:
             self.executor(running).start(running)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever an executor raises is the end of the attempt
             running.complete(Ended(error=error))
 
     def executor(self, running: Running) -> Executor:
@@ -161,7 +161,9 @@ class Runner:
         try:
             self._files().delete_attempt(task.id, task.attempt)
         except DumbwaiterError as error:
-            log.warning("files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error)
+            log.warning(
+                "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
+            )
 
 
 def unstorable(why: str) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -266,7 +267,7 @@ class Progress:
 
 def clamped(fraction: float) -> float | None:
     """A reported fraction as it may be stored: within 0…1, NaN ignored. 1.0 is reached only at success."""
-    if fraction != fraction:  # NaN
+    if math.isnan(fraction):
         return None
     return min(max(float(fraction), 0.0), 0.999)
 

@@ -81,12 +81,12 @@ class Link(Protocol):
 class TaskContext:
     """What a running task is given: its place in the queue, its work directory, and its way to report.
 
-        @waiter.task("report")
-        def report(ctx: TaskContext, month: str) -> None:
-            for number, page in enumerate(pages := find_pages(month)):
-                ctx.progress(number / len(pages), step="drawing")
-                draw(page, into=ctx.workdir)
-            ctx.publish(ctx.workdir / "report.pdf", filename=f"report-{month}.pdf")
+    @waiter.task("report")
+    def report(ctx: TaskContext, month: str) -> None:
+        for number, page in enumerate(pages := find_pages(month)):
+            ctx.progress(number / len(pages), step="drawing")
+            draw(page, into=ctx.workdir)
+        ctx.publish(ctx.workdir / "report.pdf", filename=f"report-{month}.pdf")
     """
 
     def __init__(self, task: Task, link: Link, workdir: Path) -> None:
@@ -157,9 +157,9 @@ class TaskContext:
         content_type: str | None = None,
         expires: timedelta | None = None,
     ) -> None:
-        """Make a file a result of this task. Nobody sees it before the task has succeeded; of two with one name the last wins.
+        """Make a file a result of this task. Nobody sees it before the task has succeeded.
 
-        `path` is relative to the work directory unless absolute. `filename` (default: the path's last part) has at most
+        Of two with one name the last wins. `path` is relative to the work directory unless absolute. `filename` (default: the path's last part) has at most
         200 bytes and no `/`. `expires` is how long the file is kept after it was published; by default as long as the task.
 
         Raises ValueError for an impossible filename, FileNotFoundError, LostClaim if the attempt was superseded.

@@ -105,9 +105,13 @@ class LoopExecutor:
             return self._loop
 
     def _serve(self) -> None:
-        assert self._loop is not None
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
 
     def start(self, running: Running) -> None:
         self._running_loop().call_soon_threadsafe(self._begin, running)

@@ -81,7 +81,9 @@ class Registry:
         if entry.timeout is not None and entry.timeout <= timedelta(0):
             raise ConfigurationError(f"task {entry.name!r}: timeout {entry.timeout} is not more than nothing")
         if any(amount <= 0 for amount in entry.needs.values()):
-            raise ConfigurationError(f"task {entry.name!r}: needs={dict(entry.needs)} must be more than nothing")
+            raise ConfigurationError(
+                f"task {entry.name!r}: needs={dict(entry.needs)} must be more than nothing"
+            )
         if entry.isolate and entry.argv is None:
             refuse_unimportable(entry)
         entry.signature.prepare()
@@ -137,10 +139,14 @@ def placeholders(task_type: str, argv: Sequence[str]) -> tuple[str, ...]:
         try:
             found = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
         except ValueError as error:
-            raise ConfigurationError(f"task {task_type!r}: the word {word!r} of its command: {error}") from None
+            raise ConfigurationError(
+                f"task {task_type!r}: the word {word!r} of its command: {error}"
+            ) from None
         for name in found:
             if not name.isidentifier():
-                raise ConfigurationError(f"task {task_type!r}: {{{name}}} in {word!r} is not a parameter name")
+                raise ConfigurationError(
+                    f"task {task_type!r}: {{{name}}} in {word!r} is not a parameter name"
+                )
             names[name] = None
     names.pop("workdir", None)
     return tuple(names)

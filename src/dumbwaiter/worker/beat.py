@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 NOT_ALIVE = frozenset("TtZX")
@@ -66,9 +67,8 @@ def listen(seconds: float) -> bool | None:
 def state_of(pid: int) -> str:
     """The process's state letter (proc(5)), or a letter for "alive" where there is no /proc."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # the name before it may hold anything, spaces and brackets too
-            return file.read().rpartition(b")")[2].split()[0].decode()
+        # the name before it may hold anything, spaces and brackets too
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "R"
 
@@ -97,7 +97,7 @@ class Beat:
                 self._connection = self._connect()
             self._send()
             self._next = started + self._interval
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own, and all mean: try again
             print(f"dumbwaiter heartbeat: {error}", file=sys.stderr, flush=True)
             self._drop()
             self._next = time.monotonic() + min(self._interval / 4, 1.0)

@@ -21,7 +21,9 @@ class Duty:
     is logged and tried again after a pause that grows to 5 s: a lost database is survived for ever.
     """
 
-    def __init__(self, name: str, work: Callable[[], float], *, alive: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, name: str, work: Callable[[], float], *, alive: Callable[[], None] | None = None
+    ) -> None:
         self.name = name
         self._work = work
         self._alive = alive
@@ -69,7 +71,7 @@ class Duty:
     def _round(self) -> float:
         try:
             wait = self._work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a duty survives everything; _tell says what it was
             self._tell(error)
             self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
             return self._pause * random.uniform(0.5, 1.0)
@@ -86,4 +88,3 @@ class Duty:
         else:
             log.error("%s failed, and tries again", self.name, exc_info=error)
         self._told = type(error)
-

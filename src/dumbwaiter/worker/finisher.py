@@ -52,7 +52,7 @@ class Finisher:
             written = self._store.finish(self._batch)
         except StoreError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - _write_alone finds and tells which one it was
             # one end that the database refuses must not hold up the others
             written = [self._write_alone(end) for end in self._batch]
         batch, self._batch = self._batch, []
@@ -72,7 +72,9 @@ class Finisher:
     def _tell(self, end: Finish, status: Status | None) -> None:
         task = end.task
         if status is None:
-            log.warning("attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id)
+            log.warning(
+                "attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id
+            )
         try:
             self._settled(end, status)
         except Exception:
@@ -84,5 +86,7 @@ def refused(error: Exception) -> Outcome:
         Kind.FAIL,
         AttemptOutcome.FAILED,
         error_type=type_name(error),
-        error_message=f"the database refused what was to be written at the end of this attempt: {message(error)}"[:2_000],
+        error_message=f"the database refused what was to be written at the end of this attempt: {message(error)}"[
+            :2_000
+        ],
     )

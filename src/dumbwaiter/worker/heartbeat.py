@@ -40,7 +40,9 @@ class Heartbeat:
         """Look after the process: one that died is replaced at once, well within the lease."""
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
-                log.warning("the heartbeat process ended with status %s; a new one starts", self._process.returncode)
+                log.warning(
+                    "the heartbeat process ended with status %s; a new one starts", self._process.returncode
+                )
                 self._process = self._begin()
         return LOOK
 

@@ -257,8 +257,10 @@ class Worker:
         """Files of an attempt that was taken back were never visible."""
         try:
             self._files().delete_attempt(task.id, task.attempt)
-        except Exception as error:
-            log.warning("files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error)
+        except Exception as error:  # noqa: BLE001 - the files are left to the sweep
+            log.warning(
+                "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
+            )
 
     def _wake_claimer(self) -> None:
         self._claim_duty.wake()
@@ -311,7 +313,9 @@ class Worker:
         """Let what runs go on for the grace time, unless somebody is in a hurry."""
         until = time.monotonic() + self._grace.total_seconds()
         if busy := len(self._at_work()):
-            log.info("worker %s stops; %d tasks have %.0f s to end", self.name, busy, self._grace.total_seconds())
+            log.info(
+                "worker %s stops; %d tasks have %.0f s to end", self.name, busy, self._grace.total_seconds()
+            )
         while self._at_work() and time.monotonic() < until and not self._hurry.is_set():
             time.sleep(LOOK)
 
@@ -329,7 +333,8 @@ class Worker:
     def _flush(self) -> None:
         """Write the last ends. The heartbeat goes on until then."""
         self._finish_duty.wake()
-        if not self._wait(lambda: self._finisher.empty, FLUSH):
+        # An attempt has ended before its end is here to be written: its work directory is removed in between.
+        if not self._wait(lambda: not self.running and self._finisher.empty, FLUSH):
             log.warning("the last ends could not be written; those tasks will be taken back and run again")
 
     def _let_go(self) -> None:
@@ -365,7 +370,9 @@ class Worker:
 
     def run(self) -> int:
         """Start, work until TERM or INT, stop gracefully. A second signal hurries. Returns the exit status."""
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             self.start()
             # a wait without a time limit would hold up signals on some platforms

@@ -61,7 +61,9 @@ class Watcher:
         self.abandon(running)
 
     def abandon(self, running: Running) -> None:
-        if running.complete(Ended(error=TaskCancelled("it did not stop when it was asked to, and was abandoned"))):
+        if running.complete(
+            Ended(error=TaskCancelled("it did not stop when it was asked to, and was abandoned"))
+        ):
             running.abandoned = True
             self.abandoned += 1
             log.warning(
@@ -115,4 +117,3 @@ def report(one: Running, progress: Progress) -> Report:
     elapsed = timedelta(seconds=time.monotonic() - one.started)
     left = None if progress.fraction is None else estimated_left(elapsed, progress.fraction)
     return Report(one.task, progress, left)
-
