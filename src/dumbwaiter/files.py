@@ -41,6 +41,8 @@ OPTIONS: dict[str, frozenset[str]] = {
     "az": frozenset({"account", "endpoint"}),
 }
 
+first_user: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -290,7 +292,7 @@ class Bucket:
         # Up to one part a single request does, and there is nothing to abort. An upload in parts that fails is aborted
         # by obstore; one that was killed stays invisible until the bucket's lifecycle rule removes it.
         small = source.expected <= PART
-        with spoken(f"store {key}"):
+        with asked(f"store {key}"):
             obstore.put(
                 self._store,
                 self._at(key),
@@ -307,7 +309,7 @@ class Bucket:
         # A request for each piece: a slow reader holds no connection to the store, whose requests end after a minute.
         while start < end:
             upto = min(start + PART, end)
-            with spoken(f"read {key}"):
+            with asked(f"read {key}"):
                 piece = bytes(obstore.get_range(self._store, self._at(key), start=start, end=upto))
             if not piece:
                 return
@@ -317,20 +319,20 @@ class Bucket:
     def size(self, key: str) -> int:
         import obstore
 
-        with spoken(f"find {key}"):
+        with asked(f"find {key}"):
             return int(obstore.head(self._store, self._at(key))["size"])
 
     def remove(self, keys: list[str]) -> None:
         import obstore
 
         for key in keys:
-            with spoken(f"remove {key}"), suppress(FileNotFoundError):
+            with asked(f"remove {key}"), suppress(FileNotFoundError):
                 obstore.delete(self._store, self._at(key))
 
     def remove_under(self, prefix: str) -> None:
         import obstore
 
-        with spoken(f"list {prefix}"):
+        with asked(f"list {prefix}"):
             found = [entry["path"] for page in obstore.list(self._store, self._at(prefix)) for entry in page]
         self.remove([key.removeprefix(f"{self._prefix}/") if self._prefix else key for key in found])
 
@@ -339,7 +341,7 @@ class Bucket:
 
         if self._signer is None:
             return None
-        with spoken(f"sign a link to {key}"):
+        with asked(f"sign a link to {key}"):
             return obstore.sign(self._signer, "GET", self._at(key), expires)
 
     def path(self, key: str) -> Path | None:
@@ -504,6 +506,21 @@ def spoken(what: str) -> Iterator[None]:
         raise FileStoreError(
             f"cannot {what}: {first_line(error)}", transient=not is_lasting(error)
         ) from error
+
+
+@contextmanager
+def asked(what: str) -> Iterator[None]:
+    """`spoken`, for what goes through obstore: its threads do not survive a fork, and a forked child would wait for ever."""
+    global first_user  # noqa: PLW0603 obstore has one set of threads for the whole process
+    first_user = first_user or os.getpid()
+    if first_user != os.getpid():
+        raise FileStoreError(
+            f"cannot {what}: this process was forked from one that had used the object store already; "
+            "fork first, or start processes with spawn",
+            transient=False,
+        )
+    with spoken(what):
+        yield
 
 
 def is_lasting(error: Exception) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import socket
 import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -287,6 +289,31 @@ def test_an_object_says_its_type_and_the_name_to_save_it_under(
         "Content-Type": "text/html",
         "Content-Disposition": "attachment; filename=\"_ _1_.html\"; filename*=UTF-8''%E7%89%87%20%221%22.html",
     }
+
+
+def test_a_child_forked_after_the_first_use_is_told_so_and_does_not_hang(
+    s3: ObjectServer, written: Callable[[bytes], Path]
+) -> None:
+    files = FileStore(s3.url)
+    files.put(written(b"x"), "t/1/a", filename="a")
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        with pytest.raises(FileStoreError) as caught:
+            files.size("t/1/a")
+        sender.send(str(caught.value))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # forking with threads around is what is tried here
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+
+    assert receiver.poll(10)
+    assert "forked" in receiver.recv()
+    process.join(10)
+    assert files.size("t/1/a") == 1
 
 
 def linked(store: FileStore, expires: timedelta) -> str | None:
