@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +24,7 @@ from dumbwaiter.jobs.video.errors import (
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.plan import Options
 from dumbwaiter.jobs.video.recording import Recording, load
-from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim
+from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim, wait_for
 
 pytestmark = pytest.mark.usefixtures("tag")
 HALFWAY = 0.3
@@ -198,3 +200,21 @@ def test_a_profile_outside_the_work_directory_is_removed_too(tag: Tag, tmp_path:
     profile.rename(orphan)
     chromium.sweep_profiles()
     assert not orphan.exists()
+
+
+def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: Tag, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from dumbwaiter.jobs.video import export, sample\n"
+        "def tell(fraction, step): fraction > 0.05 and print('rendering', flush=True)\n"
+        "work = Path(sys.argv[1]); export(sample('shop-tour'), work / 'out.mp4', progress=tell, workdir=work)\n"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    with worker.stdout as told:
+        assert told.readline() == b"rendering\n"
+        assert tag.processes("ffmpeg")
+        assert tag.processes("--remote-debugging-pipe")
+        worker.kill()
+        worker.wait()
+    assert wait_for(lambda: not tag.processes(), 5.0)
+    assert not (tmp_path / "out.mp4").exists()
