@@ -107,6 +107,17 @@ def test_the_page_of_the_states_is_current() -> None:
     assert told.returncode == 0, told.stderr
 
 
+def test_every_test_that_the_failure_cases_name_is_there() -> None:
+    page = (ROOT / "docs" / "explanation" / "failure-cases.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\|[^|]*\|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    named_there = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
+    tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    names = set(re.findall(r"def (test_\w+)", "\n".join(tests)))
+
+    assert len(named_there) > 40
+    assert {word for word in named_there if not any(word in name for name in names)} == set()
+
+
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + [
