@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from datetime import timedelta
 
@@ -201,4 +202,4 @@ def test_six_threads_claiming_200_tasks_in_sevens_get_each_exactly_once(store, n
     for thread in threads:
         thread.join()
 
-    assert sorted(sum(claimed, [])) == sorted(ids)
+    assert sorted(itertools.chain(*claimed)) == sorted(ids)

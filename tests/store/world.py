@@ -15,7 +15,10 @@ from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.rows import Finish, NewTask
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Outcome, Status, Task
+from tests.support.databases import KINDS
 
+# Every database whose locks are by row.
+SERVERS = KINDS[1:]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LEASE = timedelta(seconds=20)
 # The uuid extension of PostgreSQL's tables and the CHAR(36) of the others take the same text.

@@ -29,6 +29,9 @@ MYSQL_AGAIN = frozenset({1213, 1205})
 POSTGRESQL_AGAIN = frozenset({"40001", "40P01", "55P03"})
 # a server that became a standby, or is set to read only: it may take writes again, or another one will
 READ_ONLY = frozenset({"25006", 1290, 1792, 1836})
+# PyMySQL calls every error that it does not know "operational": unknown column, out of range, not a character of this set,
+# too long, and constraints (MySQL's number, MariaDB's number)
+STATEMENT_AT_FAULT = frozenset({1054, 1264, 1366, 1406, 3819, 4025})
 TRIES = 10
 # A lock wait takes up to 5 s, so the tries have a time limit as well.
 LONGEST = 10.0
@@ -226,7 +229,9 @@ def unusable(error: sa.exc.DBAPIError) -> bool:
     """It is the database's state, not the statement, that made it fail."""
     if error.connection_invalidated or not READ_ONLY.isdisjoint((code(error), mysql_error(error))):
         return True
-    return isinstance(error, sa.exc.OperationalError) and not worth_another_try(error)
+    if mysql_error(error) in STATEMENT_AT_FAULT or worth_another_try(error):
+        return False
+    return isinstance(error, sa.exc.OperationalError)
 
 
 def broke(error: DatabaseUnavailable) -> bool:
