@@ -121,7 +121,9 @@ class Tables:
             sa.CheckConstraint("status = 'pending' or ready = false", name=f"{self.prefix}ready"),
         )
         c = table.c
-        ready, waiting = c.ready, sa.and_(c.status == PENDING, sa.not_(c.ready), c.waits_for.is_(None))
+        # SQLite uses a partial index only if the query has the predicate's own words, so every claim says both of these
+        ready = sa.and_(c.ready, c.status == PENDING)
+        waiting = sa.and_(c.status == PENDING, sa.not_(c.ready), c.waits_for.is_(None))
         partial: list[tuple[str, list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]] = [
             # the claim: what is ready, in the order in which it is to run
             ("ready", [c.queue, c.priority.desc(), c.run_at, c.id], ready),
