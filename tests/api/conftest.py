@@ -62,7 +62,12 @@ def owned_client(waiter: Dumbwaiter) -> Iterator[httpx.Client]:
 def make_waiter(database: str, directory: Path, **settings: Any) -> Dumbwaiter:
     """An application with a task type for each thing that the routes must cope with."""
     waiter = Dumbwaiter(
-        database, files=str(directory / "files"), workdir=str(directory / "work"), env="test", **settings
+        database,
+        files=str(directory / "files"),
+        workdir=str(directory / "work"),
+        env="test",
+        shutdown_grace_in_app=0.5,
+        **settings,
     )
 
     @waiter.task("greet", http=True)

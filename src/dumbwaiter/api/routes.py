@@ -64,7 +64,7 @@ def add_asking(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -
 
     @router.get(
         "/{task_id}",
-        responses=problems(404) | {304: {"description": "it has not changed"}},
+        responses=problems(404, 422) | {304: {"description": "it has not changed"}},
         response_model=TaskView,
     )
     def look(
@@ -92,7 +92,7 @@ def add_files(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
     @router.get(
         "/{task_id}/files/{name}",
         response_class=Response,
-        responses=problems(404, 410, 416) | downloads.ANSWERS,
+        responses=problems(404, 410, 416, 422) | downloads.ANSWERS,
     )
     def download(
         task_id: str,
@@ -119,7 +119,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
 
     @router.post(
         "/{task_id}/cancel",
-        responses=problems(404, 409) | {202: {"model": TaskView, "description": "asked to stop"}},
+        responses=problems(404, 409, 422) | {202: {"model": TaskView, "description": "asked to stop"}},
     )
     def cancel(
         task_id: str, *, request: Request, response: Response, owner: Annotated[str | None, who]
@@ -133,7 +133,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         response.status_code = 200 if task.status.final else 202
         return shown(waiter, task, request)
 
-    @router.post("/{task_id}/retry", status_code=202, responses=problems(404, 409))
+    @router.post("/{task_id}/retry", status_code=202, responses=problems(404, 409, 422))
     def retry(
         task_id: str,
         *,

@@ -11,9 +11,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,7 +52,6 @@ def demo(
 ) -> None:
     """Show the main job: a recorded web session becomes an MP4, through the queue."""
     given: Given = ctx.obj
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     target = checked_target(out)
     waiter = demo_waiter(home)
     ctx.call_on_close(waiter.close)
@@ -62,7 +61,7 @@ def demo(
     listener, found = site.listening(HOST, port)
     address = site.url_of(HOST, found)
     offers = [offer, *(other for other in site.offered(waiter) if other.slug != offer.slug)]
-    with served(site.site(waiter, offers, worker=False), listener), working(waiter):
+    with term_as_ctrl_c(), served(site.site(waiter, offers, worker=False), listener), working(waiter):
         say(f"the page: {address}" + (f" (port {port} is taken)" if port not in (found, 0) else ""))
         try:
             video = made(waiter, offer, target)
@@ -134,6 +133,16 @@ def own_recording(recording: Path, home: Path) -> Offer:
 
 
 @contextlib.contextmanager
+def term_as_ctrl_c() -> Iterator[None]:
+    """A TERM ends the demo as Ctrl-C does: with everything put away."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def served(app: object, listener: socket.socket) -> Iterator[None]:
     """The site, served from a thread: Ctrl-C stays with the main one."""
     from dumbwaiter.cli.site import server
@@ -166,13 +175,14 @@ def made(waiter: Dumbwaiter, offer: Offer, target: Path | None) -> Path:
     from dumbwaiter.cli.show import error_of
     from dumbwaiter.task import Status
 
-    task = waiter.enqueue(offer.task_type, offer.arguments, key=offer.key)
+    # Before what an earlier demo left behind when it was interrupted.
+    task = waiter.enqueue(offer.task_type, offer.arguments, key=offer.key, priority=50)
     task = followed(waiter, task.id, offer.name)
     if task.status is not Status.SUCCESS:
         raise DemoFailed(
             f"the video was not made: the task {task.status}: {error_of(task) or task.user_message or ''}"
         )
-    return good_video(saved(waiter, task, target))
+    return good_video(saved(waiter, task, target), task.result)
 
 
 def saved(waiter: Dumbwaiter, task: Task, target: Path | None) -> Path:
@@ -192,13 +202,13 @@ def saved(waiter: Dumbwaiter, task: Task, target: Path | None) -> Path:
     return place
 
 
-def good_video(path: Path) -> Path:
-    """The file, once its own boxes say that it is a video with something in it. Raises DemoFailed."""
+def good_video(path: Path, told: Mapping[str, Any]) -> Path:
+    """The file, once its own boxes say the same of it as the task did. Raises DemoFailed."""
     from dumbwaiter.jobs.video.mp4 import read_mp4
 
     found = read_mp4(path)
-    if found.frames < 1 or found.duration_seconds <= 0:
-        raise DemoFailed(f"{path}: the video has no frames")
+    if found.frames < 1 or found.frames != told["frames"]:
+        raise DemoFailed(f"{path}: the video has {found.frames} frames and should have {told['frames']}")
     return path
 
 

@@ -40,9 +40,8 @@ def site(
     app = FastAPI(title="Dumbwaiter", version=__version__, lifespan=lifespan(waiter, worker=worker))
     if authorize is None:
         # A strange page may point its own host name at 127.0.0.1 and then read what stands here; the name gives it away.
-        app.add_middleware(
-            TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", "[", "testserver"]
-        )
+        # "[" is what the middleware takes for the host of http://[::1]:8000.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "["])
     app.include_router(router(waiter, authorize=authorize, public=authorize is None))
     app.include_router(page(waiter, offers, owner_of(authorize)))
     return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -11,12 +12,16 @@ from typing import Annotated
 import typer
 
 from dumbwaiter.cli.program import command
-from dumbwaiter.errors import RefusedError
+from dumbwaiter.errors import DumbwaiterError, RefusedError
 from dumbwaiter.task import estimated_left
 
 
 class BadTarget(RefusedError):
     """The output cannot go there."""
+
+
+class SomeFailed(RefusedError):
+    """Not every recording became a video."""
 
 
 @command("export-video")
@@ -28,8 +33,18 @@ def export_video(
     ],
 ) -> None:
     """Make videos of recorded web sessions."""
+    failed = 0
     for recording, target in targets(recordings, out):
-        export_one(recording, target)
+        try:
+            export_one(recording, target)
+        except DumbwaiterError as error:
+            if len(recordings) == 1:
+                raise
+            # the others are good all the same
+            print(f"dumbwaiter: {recording}: {error}", file=sys.stderr)
+            failed += 1
+    if failed:
+        raise SomeFailed(f"{failed} of {len(recordings)} recordings were not exported")
 
 
 def targets(recordings: list[Path], out: Path) -> list[tuple[Path, Path]]:
@@ -57,7 +72,8 @@ def export_one(source: Path, target: Path) -> None:
     with bar(source.name) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
 
         def progress(fraction: float, step: str) -> None:
-            show(fraction, step, estimated_left(timedelta(seconds=time.monotonic() - began), fraction))
+            left = estimated_left(timedelta(seconds=time.monotonic() - began), fraction)
+            show(fraction, step, left or None)
 
         show(None, "reading", None)
         video = export(load(source), target, progress=progress, workdir=Path(workdir))

@@ -1,8 +1,9 @@
 """The page that offers work: a button for each thing, its progress, the download."""
 
 import hashlib
+import logging
 import mimetypes
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -12,10 +13,14 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.errors import StoreError
 from dumbwaiter.task import Status, Task
+
+log = logging.getLogger("dumbwaiter")
 
 # Names the owner of a request; a dependency as FastAPI has them.
 Owner = Callable[[Request], Awaitable[str | None]]
@@ -71,7 +76,7 @@ def page(
 
     The page remembers nothing: what was made, or is being made, it finds by each offer's business key.
     """
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=PageRoute)
     shelf = {offer.slug: offer for offer in offers}
     who = Depends(owner)
 
@@ -106,6 +111,24 @@ def page(
     return router
 
 
+class PageRoute(APIRoute):
+    """A route that says in a sentence when the database cannot be used: not migrated yet, or away."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except StoreError as error:
+                log.warning("the page cannot be shown: %s", error)
+                raise HTTPException(
+                    503, "Tasks cannot be reached at the moment.", {"Retry-After": "5"}
+                ) from None
+
+        return handler
+
+
 def latest(waiter: Dumbwaiter, offer: Offer, owner: str | None) -> Task | None:
     """The newest task of an offer, with its files."""
     tasks = waiter.find(task_type=offer.task_type, key=offer.key, owner=owner, limit=10)
@@ -128,11 +151,15 @@ def card(offer: Offer, task: Task | None, now: datetime) -> Card:
         task.id,
         headline(task, now),
         int(task.progress * 100) if running else None,
-        task.current_step or "" if running else "",
+        sentence(task.current_step) if running else "",
         f"tasks/{task.id}/files/{quote(file.name, safe='')}" if file else "",
         file.name if file else "",
         video=file is not None and file.content_type.startswith("video/"),
     )
+
+
+def sentence(step: str | None) -> str:
+    return step[:1].upper() + step[1:] if step else ""
 
 
 def headline(task: Task, now: datetime) -> str:

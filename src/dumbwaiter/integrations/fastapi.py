@@ -43,16 +43,20 @@ def lifespan(
     requests before it lets the lifespan end, so give it a limit: `uvicorn --timeout-graceful-shutdown 10`.
 
         app = FastAPI(lifespan=lifespan(waiter))
+
+    An application that has a lifespan of its own enters this one inside: `async with lifespan(waiter)(app): yield`.
     """
 
     @contextlib.asynccontextmanager
     async def span(app: Any) -> AsyncIterator[None]:
-        if worker:
-            async with working(waiter.worker(queues, capacity=capacity, in_app=True)):
+        try:
+            if worker:
+                async with working(waiter.worker(queues, capacity=capacity, in_app=True)):
+                    yield
+            else:
                 yield
-        else:
-            yield
-        await asyncio.to_thread(waiter.close)
+        finally:
+            await asyncio.to_thread(waiter.close)
 
     return span
 

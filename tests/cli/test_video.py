@@ -1,0 +1,150 @@
+"""The main job from the command line, with a real browser and a real encoder."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dumbwaiter.jobs.video.mp4 import read_mp4
+from tests.cli.conftest import Cli
+from tests.support.programs import dumbwaiter, program, python
+from tests.support.waiting import until
+
+DEMO = python("-m", "dumbwaiter", "demo", "--port", "0")
+
+
+def element(number: int, tag: str, *children: dict[str, Any]) -> dict[str, Any]:
+    return {"type": 2, "id": number, "tagName": tag, "attributes": {}, "childNodes": list(children)}
+
+
+def session(seconds: float) -> list[dict[str, Any]]:
+    """A recorded page whose one word changes ten times a second."""
+    body = element(4, "body", {"type": 3, "id": 5, "textContent": "0 灯笼"})
+    page = {"type": 0, "id": 1, "childNodes": [element(2, "html", element(3, "head"), body)]}
+    events: list[dict[str, Any]] = [
+        {
+            "type": 4,
+            "timestamp": 1_700_000_000_000,
+            "data": {"href": "http://shop.example/", "width": 320, "height": 240},
+        },
+        {
+            "type": 2,
+            "timestamp": 1_700_000_000_000,
+            "data": {"node": page, "initialOffset": {"left": 0, "top": 0}},
+        },
+    ]
+    for step in range(1, round(seconds * 10) + 1):
+        change = {
+            "source": 0,
+            "texts": [{"id": 5, "value": f"{step} 灯笼"}],
+            "attributes": [],
+            "removes": [],
+            "adds": [],
+        }
+        events.append({"type": 3, "timestamp": 1_700_000_000_000 + step * 100, "data": change})
+    return events
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "visit.json"
+    path.write_text(json.dumps(session(1)))
+    return path
+
+
+def test_the_demo_makes_a_video_and_ends(recording: Path, tmp_path: Path) -> None:
+    answer = dumbwaiter("demo", recording.name, "--once", "--port", "0", "--out", "x.mp4", cwd=tmp_path)
+
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == f"{tmp_path / 'x.mp4'}\n"
+    assert read_mp4(tmp_path / "x.mp4").duration_seconds == pytest.approx(1, abs=0.06)
+    assert "the page: http://127.0.0.1:" in answer.stderr
+
+
+def test_the_demo_keeps_its_page_up_with_the_download_until_ctrl_c(recording: Path, tmp_path: Path) -> None:
+    with program(*DEMO, recording.name, "--out", "x.mp4", cwd=tmp_path) as demo:
+        address = demo.says(r"(http://127\.0\.0\.1:\d+) stays up", 50)[1]
+        page = httpx.get(address).text
+        download = page.partition('href="tasks/')[2].partition('"')[0]
+        video = httpx.get(f"{address}/tasks/{download}")
+        demo.signal(signal.SIGINT)
+        status = demo.wait()
+
+    assert status == 0
+    assert video.content == (tmp_path / "x.mp4").read_bytes()
+    assert "Traceback" not in demo.said
+
+
+def test_ctrl_c_in_the_middle_of_the_demo_leaves_the_task_in_its_queue(tmp_path: Path) -> None:
+    (tmp_path / "long.json").write_text(json.dumps(session(60)))
+    with program(*DEMO, "long.json", cwd=tmp_path) as demo:
+        demo.says("rendering", 50)
+        demo.signal(signal.SIGINT)
+        status = demo.wait()
+
+    with sqlite3.connect(tmp_path / ".dumbwaiter" / "tasks.db") as database:
+        rows = database.execute("SELECT status, retry_count FROM dumbwaiter_tasks").fetchall()
+    database.close()
+    assert (status, rows) == (130, [("pending", 0)])
+    assert "Traceback" not in demo.said
+    until(lambda: not processes_in(tmp_path))
+
+
+def processes_in(place: Path) -> list[str]:
+    """The command lines of processes that name the directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(place) in line:
+            found.append(line)
+    return found
+
+
+def test_a_recording_that_cannot_be_exported_is_status_1_and_a_sentence(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_text("[]")
+    for words in (
+        ["demo", "empty.json", "--once", "--port", "0"],
+        ["export-video", "empty.json", "-o", "x.mp4"],
+    ):
+        answer = cli(*words)
+        assert (answer.returncode, answer.stderr.splitlines()[-1][:12]) == (1, "dumbwaiter: "), words
+    assert not (tmp_path / "x.mp4").exists()
+
+
+def test_videos_are_exported_without_a_queue(cli: Cli, recording: Path, tmp_path: Path) -> None:
+    answer = cli("export-video", recording.name, "-o", "x.mp4")
+
+    assert answer.returncode == 0, answer.stderr
+    assert read_mp4(tmp_path / "x.mp4").frames > 20
+    assert not (tmp_path / ".dumbwaiter").exists()
+
+
+def test_one_broken_recording_does_not_keep_the_others_from_being_exported(
+    cli: Cli, recording: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").write_text("[]")
+    answer = cli("export-video", "empty.json", recording.name, "-o", "videos")
+
+    assert answer.returncode == 1
+    assert "dumbwaiter: empty.json: " in answer.stderr
+    assert "1 of 2 recordings" in answer.stderr
+    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["visit.mp4"]
+
+
+def test_an_output_that_cannot_be_is_refused_before_the_work(cli: Cli, recording: Path) -> None:
+    for words in (
+        ["export-video", recording.name, "-o", "nowhere/x.mp4"],
+        ["export-video", recording.name, recording.name, "-o", recording.name],
+        ["demo", recording.name, "--once", "--out", "nowhere/x.mp4"],
+    ):
+        answer = cli(*words)
+        assert (answer.returncode, answer.stderr.count("\n")) == (1, 1), words
