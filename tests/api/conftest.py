@@ -61,14 +61,8 @@ def owned_client(waiter: Dumbwaiter) -> Iterator[httpx.Client]:
 
 def make_waiter(database: str, directory: Path, **settings: Any) -> Dumbwaiter:
     """An application with a task type for each thing that the routes must cope with."""
-    waiter = Dumbwaiter(
-        database,
-        files=str(directory / "files"),
-        workdir=str(directory / "work"),
-        env="test",
-        shutdown_grace_in_app=0.5,
-        **settings,
-    )
+    places = {"files": str(directory / "files"), "workdir": str(directory / "work")}
+    waiter = Dumbwaiter(database, env="test", shutdown_grace_in_app=0.5, **(places | settings))
 
     @waiter.task("greet", http=True)
     def greet(name: str, times: int = 1) -> str:

@@ -48,9 +48,9 @@ def file_of(task: Task, name: str, now: datetime) -> ResultFile:
     raise Refusal(404, "no-such-file", "This task has no such file.")
 
 
-def answer(files: FileStore, file: ResultFile, asked: Asked) -> Response:
+def answer(files: FileStore, file: ResultFile, asked: Asked, now: datetime) -> Response:
     """The file, a part of it, the address it is at, or that it has not changed."""
-    link = files.link(file, expires=LINK_LIFETIME)
+    link = files.link(file, expires=lifetime(file, now))
     if link is not None:
         return RedirectResponse(link, 307, {"Cache-Control": "private, no-store"})
     all_headers = headers(file)
@@ -66,6 +66,11 @@ def answer(files: FileStore, file: ResultFile, asked: Asked) -> Response:
     except FileGone:
         raise Refusal(410, "file-missing", "The file is no longer where it was stored.") from None
     return StreamingResponse(chunks, 200 if part is None else 206, all_headers)
+
+
+def lifetime(file: ResultFile, now: datetime) -> timedelta:
+    """How long a link to the file is good: never longer than the file."""
+    return LINK_LIFETIME if file.expires_at is None else min(LINK_LIFETIME, file.expires_at - now)
 
 
 def headers(file: ResultFile) -> dict[str, str]:

@@ -104,8 +104,9 @@ def add_files(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         range_: Annotated[str | None, Header(alias="Range")] = None,
     ) -> Response:
         """A file that the task published, or the part of it that `Range` names."""
-        file = downloads.file_of(found(waiter, task_id, owner), name, waiter.store.now())
-        return downloads.answer(waiter.files, file, downloads.Asked(if_none_match, if_range, range_))
+        now = waiter.store.now()
+        file = downloads.file_of(found(waiter, task_id, owner), name, now)
+        return downloads.answer(waiter.files, file, downloads.Asked(if_none_match, if_range, range_), now)
 
     @router.head("/{task_id}/files/{name}", include_in_schema=False)
     def describe(task_id: str, name: str, *, owner: Annotated[str | None, who]) -> Response:
