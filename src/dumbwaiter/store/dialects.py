@@ -49,6 +49,10 @@ class Dialect:
         """The instant so many seconds (a number or a column) later."""
         raise NotImplementedError
 
+    def running(self, tasks: sa.Table) -> tuple[sa.ColumnElement[bool], ...]:
+        """What else to say of a worker's running tasks, so that the right index serves the search."""
+        return (tasks.c.heartbeat_at.is_not(None),)
+
     def insert_once(self, connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
         """Insert a row unless its `active_key` or `request_key` is taken. False if it is; the transaction lives on."""
         raise NotImplementedError
@@ -146,6 +150,10 @@ class MySQL(Dialect):
         start = sa.literal(instant, Timestamp) if isinstance(instant, datetime) else instant
         microseconds = sa.func.round(seconds * 1_000_000)
         return sa.func.timestampadd(sa.text("MICROSECOND"), microseconds, start, type_=Timestamp)
+
+    def running(self, tasks: sa.Table) -> tuple[sa.ColumnElement[bool], ...]:
+        # nothing: InnoDB locks every row that it scans, and by heartbeat_at that would be everybody's
+        return ()
 
     def insert_once(self, connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
         # a plain INSERT that catches 1062: INSERT IGNORE and ON DUPLICATE KEY end in deadlock storms while tasks finish

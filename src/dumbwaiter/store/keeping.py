@@ -20,14 +20,14 @@ def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
     """The heartbeat: one statement for all the tasks of a worker.
 
     It beats only for tasks within their time (timeout, grace, 30 s): a worker that neither ends a task nor notices must
-    not keep it for ever. Found by the index on heartbeat_at: as many rows as run anywhere.
+    not keep it for ever. Found by the index on heartbeat_at, as many rows as run anywhere; on MySQL by the worker's own.
 
     Where the database can, rows that somebody has locked are passed over: a caller's open transaction may hold one task
     (it replaces it, say), and must not silence all the others of its worker.
     """
     tasks = db.tables.tasks
     held = (
-        tasks.c.heartbeat_at.is_not(None),
+        *db.dialect.running(tasks),
         tasks.c.worker_id == worker,
         sa.or_(tasks.c.beat_until.is_(None), tasks.c.beat_until > now),
     )

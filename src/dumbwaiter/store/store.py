@@ -295,7 +295,10 @@ class Store:
     ) -> list[Status | None]:
         def work(connection: Connection) -> list[Status | None]:
             instant = self.db.now(now)
-            written = [ending.finish(self.db, connection, end, instant) for end in ends]
+            # by id, as the heartbeat comes upon its rows: two that lock the same rows in one order cannot deadlock
+            ordered = sorted(ends, key=lambda end: end.task.id)
+            status = {id(end): ending.finish(self.db, connection, end, instant) for end in ordered}
+            written = [status[id(end)] for end in ends]
             self._announce(connection, queues_to_wake(ends, written))
             return written
 

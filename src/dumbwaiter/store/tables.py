@@ -144,6 +144,8 @@ class Tables:
             ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
             ("due", [c.status, c.ready, c.run_at]),
             ("beat", [c.heartbeat_at]),
+            # the heartbeat: InnoDB locks what it scans, so it must find its own rows alone
+            ("worker", [c.worker_id]),
             ("expiry", [c.status, c.start_before]),
             ("key", [c.task_type, c.business_key, c.id]),
         ]

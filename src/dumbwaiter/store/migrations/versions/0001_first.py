@@ -143,6 +143,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
         ("due", [c.status, c.ready, c.run_at]),
         ("beat", [c.heartbeat_at]),
+        ("worker", [c.worker_id]),
         ("expiry", [c.status, c.start_before]),
         ("key", [c.task_type, c.business_key, c.id]),
     ]

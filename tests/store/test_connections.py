@@ -1,0 +1,448 @@
+"""Connections: addresses, lost ones, deadlocks, forks, and SQLite's one write lock."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable
+from dumbwaiter.store.connections import Connections, FairLock, Undone, normal_url
+from dumbwaiter.store.rows import Finish
+from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status
+from tests.store.proxies import swallower
+from tests.store.world import SERVERS, at, end, enqueued, new, started, store_of, until, want
+
+
+@pytest.mark.parametrize(
+    ("address", "driver"),
+    [
+        ("postgresql://u@h/d", "postgresql+psycopg"),
+        ("postgres://u@h/d", "postgresql+psycopg"),
+        ("postgresql+asyncpg://u@h/d", "postgresql+psycopg"),
+        ("mysql://u@h/d", "mysql+pymysql"),
+        ("mariadb://u@h/d", "mysql+pymysql"),
+        ("sqlite:///a/b.db", "sqlite+pysqlite"),
+    ],
+)
+def test_an_address_gets_the_driver_that_we_use(address, driver):
+    assert normal_url(address).drivername == driver
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tasks.db", "sqlite:///"),
+        ("", "sqlite:///"),
+        ("postgresql://u@h:port/d", "cannot be read"),
+        ("oracle://u@h/d", "oracle is not a database"),
+        ("sqlite://", "gone with its process"),
+        ("sqlite:///:memory:", "gone with its process"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_with_what_to_write(address, said):
+    with pytest.raises(ConfigurationError, match=said):
+        Connections(address)
+
+
+def test_a_refused_address_never_shows_its_password():
+    with pytest.raises(ConfigurationError) as refused:
+        Connections("oracle://u:secret@h/d")
+
+    assert "secret" not in str(refused.value)
+
+
+def test_making_the_connections_opens_none():
+    Connections("postgresql://nobody@127.0.0.1:1/none")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_database_that_does_not_answer_is_told_as_unavailable(scheme):
+    with socket.create_server(("127.0.0.1", 0)) as refusing:
+        port = refusing.getsockname()[1]
+    store = store_of(f"{scheme}://u@127.0.0.1:{port}/d")
+
+    with pytest.raises(DatabaseUnavailable, match="the database cannot be used"):
+        store.enqueue(new())
+
+
+def test_a_sqlite_file_that_is_none_is_told_as_unavailable(tmp_path):
+    path = tmp_path / "tasks.db"
+    path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    store = store_of(f"sqlite:///{path}")
+
+    with pytest.raises((DatabaseUnavailable, sa.exc.DatabaseError), match="not a database"):
+        store.enqueue(new())
+
+
+# a connection that is lost when the server has done its work already
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("on_duplicate", ["return", "reject", "after", "replace"])
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_enqueue_whose_commit_was_not_heard_of_makes_one_task(empty_store, kind, key, on_duplicate):
+    store = empty_store(kind)
+    alone = key is None and kind == "mysql"  # a single statement needs no COMMIT
+    with swallower(store.settings.database) as (proxy, address):
+        through = store_of(address)
+        through.schema.ensure()
+        proxy.swallow = b"INSERT INTO" if alone else b"COMMIT"
+
+        task, created = through.enqueue(new(business_key=key, on_duplicate=on_duplicate))
+
+        assert proxy.swallowed.wait(5)
+        through.close()
+    assert created
+    assert [one.id for one in store.find()] == [task.id]
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("on_duplicate", ["after", "replace"])
+def test_an_enqueue_behind_another_whose_commit_was_not_heard_of_makes_one_task(
+    empty_store, kind, on_duplicate
+):
+    store = empty_store(kind)
+    holder = started(store, business_key="k")
+    with swallower(store.settings.database) as (proxy, address):
+        through = store_of(address)
+        through.schema.ensure()
+        proxy.swallow = b"COMMIT"
+
+        task, created = through.enqueue(new(business_key="k", on_duplicate=on_duplicate))
+
+        assert proxy.swallowed.wait(5)
+        through.close()
+    assert (created, task.waits_for) == (True, holder.id)
+    assert {one.id for one in store.find()} == {holder.id, task.id}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize(
+    "outcome",
+    [Outcome.succeeded(1), Outcome(Kind.RETRY, AttemptOutcome.FAILED), Outcome.released()],
+    ids=lambda outcome: outcome.kind,
+)
+def test_an_end_whose_commit_was_not_heard_of_can_be_written_again(empty_store, kind, outcome):
+    store = empty_store(kind)
+    tasks = [started(store) for _ in range(2)]
+    ends = [Finish(task, outcome) for task in tasks]
+    with swallower(store.settings.database) as (proxy, address):
+        through = store_of(address)
+        through.now()
+        proxy.swallow = b"COMMIT"
+        with pytest.raises(DatabaseUnavailable):
+            through.finish(ends)
+
+        assert through.finish(ends) == [outcome.status] * 2
+        through.close()
+    assert [len(store.attempts(task.id)) for task in tasks] == [outcome.kind is not Kind.SUCCEED] * 2
+
+
+# transactions that the database undoes
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_transaction_that_the_database_undid_for_a_deadlock_is_done_again(empty_store, kind):
+    store = empty_store(kind)
+    first, second = (enqueued(store) for _ in range(2))
+    tasks = store.tables.tasks
+    meeting = threading.Barrier(2, timeout=10)
+    tries: list[str] = []
+
+    def lock_both(one, other):
+        def work(connection):
+            tries.append(one.id)
+            connection.execute(sa.update(tasks).where(tasks.c.id == one.id).values(priority=1))
+            if len(tries) <= 2:
+                meeting.wait()
+            connection.execute(sa.update(tasks).where(tasks.c.id == other.id).values(priority=2))
+
+        store.connections.again(work)
+
+    threads = [threading.Thread(target=lock_both, args=pair) for pair in ((first, second), (second, first))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(tries) == 3
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_one_row_that_a_caller_holds_does_not_keep_the_other_ends_from_being_written(
+    empty_store, kind, monkeypatch
+):
+    monkeypatch.setattr("dumbwaiter.store.connections.LONGEST", 0.0)
+    monkeypatch.setattr("dumbwaiter.store.connections.LOCK_WAIT", 1)
+    store = store_of(empty_store(kind).settings.database)
+    held, *free = (started(store) for _ in range(3))
+    tasks = store.tables.tasks
+    ends = [Finish(task, Outcome.succeeded()) for task in (free[0], held, free[1])]
+    with store.connections.writing() as caller:
+        caller.execute(sa.select(tasks.c.id).where(tasks.c.id == held.id).with_for_update())
+
+        with pytest.raises(Undone, match="locks that others held"):
+            store.finish(ends)
+
+        assert [store.get(task.id).status for task in free] == [Status.SUCCESS] * 2
+        assert store.get(held.id).status is Status.RUNNING
+
+    assert store.finish(ends) == [Status.SUCCESS] * 3
+    store.close()
+
+
+def test_what_the_database_refuses_is_not_taken_for_an_outage(store):
+    task = started(store)
+    tasks = store.tables.tasks
+
+    def work(connection):
+        connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(status="nonsense"))
+
+    with pytest.raises(sa.exc.DBAPIError):
+        store.connections.again(work)
+
+
+# forks
+
+
+def test_a_forked_child_shares_no_connection_with_its_parent(store):
+    task = enqueued(store, now=None)
+    with store.connections.reading() as held:
+        held.execute(sa.text("SELECT 1")).close()
+        script = f"""
+import os
+from tests.store.world import store_of, new
+store = store_of({store.settings.database!r})
+store.get({task.id!r})
+with store.connections.writing():        # a lock of the parent's threads, held at the fork
+    child = os.fork()
+    if child == 0:
+        try:
+            store.get({task.id!r})
+            store.connections.engine.dispose()
+        finally:
+            os._exit(0 if store.connections._writers.__enter__() is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+for _ in range(3):
+    store.enqueue(new())
+print(len(store.find()))
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd=Path.cwd()
+        )
+
+    assert (done.stdout.strip(), done.stderr) == ("4", "")
+
+
+# SQLite
+
+
+def queued(lock: FairLock, number: int) -> Callable[[], bool]:
+    return lambda: len(lock._waiting) == number
+
+
+def test_the_lock_is_handed_out_in_the_order_in_which_it_was_asked_for():
+    lock, order = FairLock(), []
+
+    def take(number):
+        with lock:
+            order.append(number)
+
+    with lock:
+        threads = []
+        for number in range(5):
+            threads.append(threading.Thread(target=take, args=(number,)))
+            threads[-1].start()
+            until(queued(lock, number + 1), "the thread to queue")
+    for thread in threads:
+        thread.join()
+
+    assert order == list(range(5))
+
+
+class Unwell(Exception):
+    """Set in a thread from outside."""
+
+
+def test_a_thread_that_ends_while_it_waits_for_the_lock_keeps_it_from_nobody():
+    lock, ended = FairLock(), threading.Event()
+
+    def wait():
+        try:
+            with lock:
+                pass
+        except Unwell:
+            ended.set()
+
+    with lock:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(queued(lock, 1), "the thread to queue")
+        # an exception reaches a thread when it next runs Python code: it still sleeps in wait()
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Unwell)
+        )
+    thread.join(10)
+
+    assert ended.is_set()
+    with lock:
+        assert not lock._waiting
+
+
+def test_a_thread_that_gives_up_while_others_hold_the_lock_leaves_the_queue():
+    lock = FairLock()
+    with lock:
+        turn = threading.Event()
+        lock._waiting.append(turn)
+        lock._leave(turn)
+
+        assert not lock._waiting
+    with lock:
+        pass
+
+
+def test_sqlite_reads_while_a_writer_holds_the_lock(empty_store):
+    store = empty_store("sqlite")
+    task = enqueued(store)
+    with store.connections.writing():
+        before = time.monotonic()
+
+        assert store.get(task.id) == task
+        assert store.queues_with_work() == ["default"]
+        assert time.monotonic() - before < 5
+
+
+def test_sqlite_writers_take_the_lock_before_they_read(empty_store):
+    """A transaction that reads first and writes later fails at once with SQLITE_BUSY_SNAPSHOT, whatever the timeout."""
+    store = empty_store("sqlite")
+    path = store.connections.url.database
+    with store.connections.writing() as connection:
+        connection.execute(sa.select(store.tables.tasks.c.id)).all()
+        other = sqlite3.connect(path, timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
+
+
+def test_sqlite_uses_write_ahead_logging_and_keeps_its_log_small(empty_store):
+    store = empty_store("sqlite")
+    with store.connections.reading() as connection:
+        asked = {
+            name: connection.execute(sa.text(f"PRAGMA {name}")).scalar()
+            for name in ("journal_mode", "busy_timeout", "journal_size_limit", "synchronous")
+        }
+
+    assert asked == {
+        "journal_mode": "wal",
+        "busy_timeout": 30_000,
+        "journal_size_limit": 8_388_608,
+        "synchronous": 1,
+    }
+
+
+LOAD = """
+import sys, threading, time
+from dumbwaiter.store.rows import Finish
+from dumbwaiter.task import Outcome
+from tests.store.world import store_of, new, want
+url, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+store = store_of(url)
+store.schema.ensure()
+end, done, faults = time.monotonic() + seconds, [0] * 4, []
+def write(number):
+    try:
+        while time.monotonic() < end:
+            store.enqueue(new())
+            ends = [Finish(task, Outcome.succeeded()) for task in store.claim(want(2), f"{name}-{number}")]
+            store.heartbeat(f"{name}-{number}")
+            store.finish(ends)
+            done[number] += 1
+    except Exception as error:
+        faults.append(repr(error))
+threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+store.close()
+print(sum(done), min(done), faults)
+"""
+
+
+def test_sqlite_under_four_processes_of_four_writers_and_a_host_application_never_says_locked(empty_store):
+    store = empty_store("sqlite")
+    seconds = 4.0
+    command = [sys.executable, "-c", LOAD, store.settings.database]
+    processes = [
+        subprocess.Popen(
+            [*command, f"p{number}", str(seconds)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+        )
+        for number in range(4)
+    ]
+    host = sqlite3.connect(str(store.connections.url.database), timeout=30, isolation_level=None)
+    host.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    written = 0
+    while any(process.poll() is None for process in processes):
+        host.execute("BEGIN IMMEDIATE")
+        host.execute("INSERT INTO orders DEFAULT VALUES")
+        time.sleep(0.003)  # the application's own work, under its lock
+        host.execute("COMMIT")
+        written += 1
+    told = [(process.communicate()[0] or "").split(maxsplit=2) for process in processes]
+    host.execute("DROP TABLE orders")
+    host.close()
+
+    assert [faults.strip() for _, _, faults in told] == ["[]"] * 4
+    assert all(int(least) > 0 for _, least, _ in told)
+    assert written > 10
+    assert sum(int(done) for done, _, _ in told) == len(store.find(limit=100_000))
+    assert os.path.getsize(f"{store.connections.url.database}-wal") < 64 * 2**20  # noqa: PTH202 - the log's own name
+
+
+@pytest.mark.service("mysql")
+def test_an_own_mysql_connection_reads_what_is_committed_and_waits_for_locks_five_seconds(empty_store):
+    store = empty_store("mysql")
+    with store.connections.writing() as connection:
+        asked = connection.execute(
+            sa.text("SELECT @@session.innodb_lock_wait_timeout, @@session.time_zone, @@session.sql_mode")
+        ).one()
+        level = connection.get_isolation_level()
+
+    assert (asked[0], asked[1], level) == (5, "+00:00", "READ COMMITTED")
+    assert "STRICT_ALL_TABLES" in asked[2]
+
+
+@pytest.mark.service("postgresql")
+def test_a_postgresql_address_keeps_its_own_options(empty_store):
+    store = empty_store("postgresql")
+    url = sa.make_url(store.settings.database).update_query_dict({"options": "-c statement_timeout=7s"})
+    other = store_of(url.render_as_string(hide_password=False))
+    with other.connections.reading() as connection:
+        names = ("statement_timeout", "lock_timeout")
+        told = [connection.execute(sa.text(f"SHOW {name}")).scalar() for name in names]
+    other.close()
+
+    assert told == ["7s", "5s"]
+
+
+@pytest.mark.service("postgresql")
+def test_behind_a_pooler_no_statement_is_prepared_and_no_option_is_sent(empty_store):
+    store = store_of(empty_store("postgresql").settings.database, pgbouncer=True)
+    *_, task = [enqueued(store) for _ in range(8)]
+    with store.connections.reading() as connection:
+        prepared = connection.execute(sa.text("SELECT count(*) FROM pg_prepared_statements")).scalar()
+        timeout = connection.execute(sa.text("SHOW lock_timeout")).scalar()
+
+    assert (prepared, timeout) == (0, "0")
+    assert store.claim_one(task.id, "w1", want(), now=at(1)) is not None
+    assert end(store, store.get(task.id)) is Status.SUCCESS
+    store.close()
