@@ -139,7 +139,9 @@ timed_command = waiter.command(
 
 @waiter.task("odd-result")
 def odd_result(ctx: TaskContext, kind: str) -> object:
-    return {"nan": float("nan"), "object": object(), "huge": "x" * 3_000_000, "fine": {"名": [1, 2.5, None]}}[kind]
+    return {"nan": float("nan"), "object": object(), "huge": "x" * 3_000_000, "fine": {"名": [1, 2.5, None]}}[
+        kind
+    ]
 
 
 @waiter.task("leaver")

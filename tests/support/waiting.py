@@ -9,7 +9,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def until(look: Callable[[], Found | None], seconds: float = 20, every: float = 0.02) -> Found:
+def until(look: Callable[[], Found | None], seconds: float = 30, every: float = 0.02) -> Found:
     """What `look` gives as soon as it gives something true; AssertionError after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:

@@ -18,6 +18,7 @@ from tests.support.databases import Database
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
+KITCHEN = "tests.support.kitchen:waiter"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ class Place:
             waiter.registry.add(entry)
         return waiter
 
-    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """A standalone worker in a process group of its own."""
-        command = [sys.executable, "-m", "dumbwaiter", "--app", "tests.support.kitchen:waiter", "worker", *arguments]
+    def start_worker(self, *arguments: str, app: str | None = KITCHEN) -> subprocess.Popen[bytes]:
+        """A standalone worker in a process group of its own; without `app`, of the jobs that come with the package."""
+        chosen = [] if app is None else ["--app", app]
+        command = [sys.executable, "-m", "dumbwaiter", *chosen, "worker", *arguments]
         with (self.home / "workers.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True

@@ -12,7 +12,14 @@ from dumbwaiter.worker.loop import Worker
 from tests.support.databases import Database
 from tests.support.workers import Place, place
 
-FAST = {"heartbeat": "300ms", "lease": "2s", "sweep": "500ms", "poll": "200ms", "grace": "1s", "shutdown_grace": "5s"}
+FAST = {
+    "heartbeat": "300ms",
+    "lease": "2s",
+    "sweep": "500ms",
+    "poll": "200ms",
+    "grace": "1s",
+    "shutdown_grace": "5s",
+}
 
 
 @pytest.fixture

@@ -122,7 +122,9 @@ def test_a_full_queue_does_not_hold_up_another(here: Place, waiter: Dumbwaiter, 
     assert start.at - asked < 1
 
 
-def test_five_exports_at_once_never_run_two_chromiums(here: Place, waiter: Dumbwaiter, start_worker: Start) -> None:
+def test_five_exports_at_once_never_run_two_chromiums(
+    here: Place, waiter: Dumbwaiter, start_worker: Start
+) -> None:
     start_worker()
     ended(waiter, [waiter.enqueue("export", {"seconds": 0.15}) for _ in range(5)])
 
@@ -187,14 +189,18 @@ def test_a_result_that_cannot_be_stored_fails_the_task_with_a_sentence(
     waiter: Dumbwaiter, start_worker: Start, kind: str, said: str
 ) -> None:
     start_worker()
-    [odd, fine] = ended(waiter, [waiter.enqueue("odd-result", {"kind": kind}), waiter.enqueue("odd-result", {"kind": "fine"})])
+    [odd, fine] = ended(
+        waiter, [waiter.enqueue("odd-result", {"kind": kind}), waiter.enqueue("odd-result", {"kind": "fine"})]
+    )
 
     assert (Status.FAILED, 0) == (odd.status, odd.retry_count)
     assert said in str(odd.error_message)
     assert {"名": [1, 2.5, None]} == fine.result
 
 
-def test_a_task_that_calls_exit_does_not_take_the_worker_with_it(waiter: Dumbwaiter, start_worker: Start) -> None:
+def test_a_task_that_calls_exit_does_not_take_the_worker_with_it(
+    waiter: Dumbwaiter, start_worker: Start
+) -> None:
     start_worker()
     [left] = ended(waiter, [waiter.enqueue("leaver", {}, timeout=timedelta(seconds=60))], 60)
     [after] = ended(waiter, [waiter.enqueue("nap", {"seconds": 0})])

@@ -98,3 +98,13 @@ def test_a_worker_waits_for_tables_that_are_not_there_yet(here: Place, waiter: D
 
     waiter.migrate()
     ended(waiter, [waiter.enqueue("nap", {"seconds": 0})])
+
+
+def test_a_worker_that_cannot_start_says_why_and_ends(here: Place, waiter: Dumbwaiter) -> None:
+    (here.home / "a-file").write_text("", encoding="utf-8")
+    here.settings["DUMBWAITER_WORKDIR"] = str(here.home / "a-file")
+    worker = here.start_worker()
+
+    assert worker.wait(20) == 1
+    assert "set DUMBWAITER_WORKDIR to a place that can" in here.log().splitlines()[-1]
+    assert [] == waiter.store.workers()

@@ -97,7 +97,7 @@ class TaskContext:
 
     @property
     def task(self) -> Task:
-        """The task as it stood when it was claimed: `id`, `attempt`, `business_key`, `owner`, `meta`, …"""
+        """The task as it stood when it was claimed: `id`, `attempt`, `business_key`, `owner`, `meta` and so on."""
         return self._task
 
     @property

@@ -24,6 +24,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+# How soon a beat that was undone for somebody's lock is sent again.
+AGAIN = 0.02
 NOT_ALIVE = frozenset("TtZX")
 
 
@@ -98,6 +100,9 @@ class Beat:
             self._send()
             self._next = started + self._interval
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own, and all mean: try again
+            if undone(error):
+                self._next = time.monotonic() + AGAIN
+                return
             print(f"dumbwaiter heartbeat: {error}", file=sys.stderr, flush=True)
             self._drop()
             self._next = time.monotonic() + min(self._interval / 4, 1.0)
@@ -118,6 +123,11 @@ class Beat:
         self._connection = None
 
 
+def undone(error: Exception) -> bool:
+    """MySQL undid the statement for a deadlock or a lock wait: nothing is wrong with the connection."""
+    return bool(error.args) and error.args[0] in {1205, 1213}
+
+
 def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """How to open a connection on which each statement commits by itself."""
     module = importlib.import_module(driver)
@@ -127,7 +137,11 @@ def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
             **arguments, autocommit=True, prepare_threshold=None, options="-c statement_timeout=10000"
         )
     if driver == "pymysql":
-        return lambda: module.connect(**arguments, autocommit=True, read_timeout=10, write_timeout=10)
+        # under REPEATABLE READ the update would lock the gaps between its rows, and other people's inserts with them
+        start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        return lambda: module.connect(
+            **arguments, init_command=start, autocommit=True, read_timeout=10, write_timeout=10
+        )
     return lambda: module.connect(**arguments, isolation_level=None)
 
 

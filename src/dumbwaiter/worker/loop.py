@@ -96,6 +96,8 @@ class Worker:
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._ended = threading.Event()
+        self._failure: Exception | None = None
+        self._registered = False
         self._assemble()
 
     def _assemble(self) -> None:
@@ -166,8 +168,16 @@ class Worker:
         self._begin.start()
 
     def _start_when_ready(self) -> None:
-        if not self._wait_for_schema():
-            return
+        try:
+            if self._wait_for_schema():
+                self._start_duties()
+        except Exception as error:
+            # nothing that waiting would mend: a work directory that cannot be made, no more processes
+            log.exception("worker %s cannot start", self.name)
+            self._failure = error
+            self.stop(hurry=True)
+
+    def _start_duties(self) -> None:
         self._workdirs.open()
         self._clean_up_after_the_dead()
         self._heartbeat.start()
@@ -212,6 +222,7 @@ class Worker:
                 stopping=False,
             )
         )
+        self._registered = True
 
     def _clean_up_after_the_dead(self) -> None:
         """Processes first: they may still write into the directories."""
@@ -285,7 +296,8 @@ class Worker:
 
     def _wind_down(self) -> None:
         try:
-            self._begin.join()
+            if self._begin.ident is not None:
+                self._begin.join()
             if not self._claim_duty.started:
                 return
             self._mark_stopping()
@@ -346,9 +358,9 @@ class Worker:
         for executor in self._executors.values():
             executor.close()
         self._heartbeat.stop()
-        if self._claim_duty.started:
+        if self._registered:
             self._unregister()
-            self._workdirs.close()
+        self._workdirs.close()
         log.info("worker %s ended", self.name)
 
     def _unregister(self) -> None:
@@ -369,7 +381,10 @@ class Worker:
     # standalone
 
     def run(self) -> int:
-        """Start, work until TERM or INT, stop gracefully. A second signal hurries. Returns the exit status."""
+        """Start, work until TERM or INT, stop gracefully. A second signal hurries. Returns the exit status.
+
+        Raises what kept it from starting.
+        """
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
@@ -381,6 +396,8 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if self._failure is not None:
+            raise self._failure
         return 0
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
