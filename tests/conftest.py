@@ -17,6 +17,9 @@ from tests.support.databases import KINDS, Database, Databases, Kind
 hypothesis.settings.register_profile("dumbwaiter", deadline=None)
 hypothesis.settings.load_profile("dumbwaiter")
 
+# These measure times of many processes each. With one of them at a time a second core still has the rest to do,
+# and none of them meets the load of another.
+ONE_AT_A_TIME = ("tests/worker/", "tests/faults/", "tests/jobs/", "tests/api/test_uvicorn.py")
 FLAGGED = {"long": "--faults", "mutants": "--mutants"}
 
 left_out: Counter[str] = Counter()
@@ -84,8 +87,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Say which tests go one at a time."""
+    if item.nodeid.startswith(ONE_AT_A_TIME):
+        item.add_marker(pytest.mark.xdist_group("alone"))
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the flags say, and count it for the summary."""
+    """Leave out what the flags say, and count it for the summary; put first what goes one at a time."""
     kept = []
     for item in items:
         if reason := _reason_to_leave_out(config, item):
@@ -93,8 +103,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         else:
             kept.append(item)
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        gone = set(items) - set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item in gone])
+    items[:] = sorted(kept, key=lambda item: not _goes_alone(item)) if _parallel(config) else kept
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -149,6 +160,14 @@ def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None
         if item.get_closest_marker(marker) and not config.getoption(flag):
             return f"run only with {flag}"
     return None
+
+
+def _parallel(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _goes_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is not None
 
 
 def _services(item: pytest.Item) -> list[str]:
