@@ -19,12 +19,22 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of a JSON text; NaN and infinities are refused, as `dumps` refuses to write them."""
-    return json.loads(text, parse_constant=no_constant)
+    """The value of a JSON text. Raises ValueError for what is none, and for what `dumps` would refuse to write."""
+    try:
+        return json.loads(text, parse_constant=no_constant, parse_float=finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return number
 
 
 def faults(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,110 @@
+"""The task types of an application."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dumbwaiter.errors import ConfigurationError, UnknownTaskType
+from dumbwaiter.executors.registry import PROCESS, Registry, TaskType, placeholders, reference_of
+from dumbwaiter.executors.signature import Signature
+
+
+def work(a: int) -> None: ...
+
+
+async def coroutine(a: int) -> None: ...
+
+
+def entry(name: str = "t", function: Any = work, **options: Any) -> TaskType:
+    reference = options.pop("reference", reference_of(function))
+    return TaskType(name, function, Signature(name, function), reference=reference, **options)
+
+
+def test_a_task_type_is_found_by_its_name():
+    registry = Registry()
+    added = registry.add(entry("video-export"))
+
+    assert registry["video-export"] is registry.get("video-export") is added
+    assert (len(registry), [one.name for one in registry], registry.get("other")) == (
+        1,
+        ["video-export"],
+        None,
+    )
+
+
+def test_an_unknown_task_type_is_told_with_those_that_there_are():
+    registry = Registry()
+    registry.add(entry("b"))
+    registry.add(entry("a"))
+
+    with pytest.raises(UnknownTaskType, match="no task type 'c'; registered here: a, b"):
+        registry["c"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "é", "a" * 101, "a\n"])
+def test_a_name_that_cannot_stand_in_an_address_is_refused(name):
+    with pytest.raises(ConfigurationError, match="task type name"):
+        Registry().add(entry(name))
+
+
+def test_two_functions_under_one_name_are_refused_and_the_same_one_again_is_not():
+    registry = Registry()
+    registry.add(entry("t", work))
+    registry.add(entry("t", work))
+
+    with pytest.raises(ConfigurationError, match="two task types named 't'"):
+        registry.add(entry("t", coroutine))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": 101}, "not within"),
+        ({"timeout": timedelta(0)}, "not more than nothing"),
+        ({"needs": {"chromium": 0}}, "must be more than nothing"),
+        ({"isolate": True, "reference": "__main__:work"}, "__main__"),
+        ({"isolate": True, "reference": "m:f.<locals>.work"}, "made inside a function"),
+        ({"isolate": True, "reference": "m:<lambda>"}, "made inside a function"),
+    ],
+)
+def test_a_task_type_that_cannot_run_as_declared_is_refused(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        Registry().add(entry(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "executor", "needs"),
+    [
+        ({}, "thread", {}),
+        ({"function": coroutine}, "coroutine", {}),
+        ({"isolate": True, "needs": {"chromium": 1}}, "process", {PROCESS: 1, "chromium": 1}),
+        ({"argv": ("ls",)}, "command", {PROCESS: 1}),
+    ],
+)
+def test_what_a_task_type_runs_on_and_needs_follows_from_how_it_was_declared(options, executor, needs):
+    made = entry(**options)
+
+    assert (made.executor, dict(made.all_needs)) == (executor, needs)
+
+
+def test_the_queues_are_those_of_the_types_and_the_default():
+    registry = Registry()
+    registry.add(entry("a", queue="mail"))
+
+    assert registry.queues == ("default", "mail")
+
+
+def test_a_commands_parameters_are_the_names_in_its_braces():
+    assert placeholders("t", ["ffmpeg", "-i", "{source}", "{workdir}/x{size}.mp4", "{{}}"]) == (
+        "source",
+        "size",
+    )
+
+
+@pytest.mark.parametrize("word", ["{", "{0}", "{}", "{a.b}", "{a b}"])
+def test_braces_that_name_no_parameter_are_refused(word):
+    with pytest.raises(ConfigurationError, match="task 't'"):
+        placeholders("t", [word])
