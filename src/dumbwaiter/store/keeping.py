@@ -108,17 +108,21 @@ def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tup
     return len(rows), sorted({row[1] for row in rows})
 
 
-def next_due(db: Database, connection: Connection) -> datetime | None:
-    """When the next task that waits for its time is due."""
+def next_due(db: Database, connection: Connection, now: Instant) -> timedelta | None:
+    """How long until the next task that waits for its time is due; None if there is none."""
     tasks = db.tables.tasks
+    clock = () if isinstance(now, datetime) else (now,)
     earliest = (
-        sa.select(tasks.c.run_at)
+        sa.select(tasks.c.run_at, *clock)
         .where(tasks.c.status == PENDING, sa.not_(tasks.c.ready), tasks.c.waits_for.is_(None))
         .order_by(tasks.c.run_at)
         .limit(1)
     )
-    found: datetime | None = connection.execute(earliest).scalar()
-    return found
+    found = connection.execute(earliest).first()
+    if found is None:
+        return None
+    left: timedelta = found[0] - (now if isinstance(now, datetime) else found[1])
+    return left
 
 
 def register(db: Database, connection: Connection, worker: WorkerRow, now: Instant) -> None:

@@ -360,9 +360,10 @@ class Store:
         self._woken(queues)
         return number
 
-    def next_due(self) -> datetime | None:
+    def next_due(self, *, now: datetime | None = None) -> timedelta | None:
+        """How long until the next task that waits for its time is due; None if there is none."""
         with self.connections.reading() as connection:
-            return keeping.next_due(self.db, connection)
+            return keeping.next_due(self.db, connection, self.db.now(now))
 
     def rescue(
         self,

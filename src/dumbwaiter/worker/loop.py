@@ -135,9 +135,10 @@ class Worker:
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
+        self._stage_duty = Duty("stager", lambda: stage(store))
         self._housekeeping = [
             Duty("listener", self._listener.round),
-            Duty("stager", lambda: stage(store)),
+            self._stage_duty,
             Duty("rescuer", self._rescuer.round),
             Duty("heartbeat", self._heartbeat.round),
         ]
@@ -254,6 +255,8 @@ class Worker:
 
     def _settled(self, end: Finish, status: Status | None) -> None:
         self._forget(end.task)
+        if status is Status.PENDING:
+            self._stage_duty.wake()
         self._runner.settled(end, status)
 
     def _forget(self, task: Task) -> None:

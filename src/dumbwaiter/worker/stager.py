@@ -9,7 +9,11 @@ BATCH = 500
 
 
 def stage(store: Store) -> float:
-    """One round. Looks before it writes: on SQLite a write holds up everybody."""
-    if store.next_due() is None:
-        return REST
-    return 0.0 if store.stage(limit=BATCH) == BATCH else REST
+    """One round; comes again when the next task is due, in a second at the latest (one may be enqueued meanwhile).
+
+    Looks before it writes: on SQLite a write holds up everybody.
+    """
+    left = store.next_due()
+    if left is None or left.total_seconds() > 0:
+        return REST if left is None else min(left.total_seconds(), REST)
+    return 0.0 if store.stage(limit=BATCH) else REST
