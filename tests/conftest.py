@@ -87,15 +87,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Say which tests go one at a time."""
-    if item.nodeid.startswith(ONE_AT_A_TIME):
-        item.add_marker(pytest.mark.xdist_group("alone"))
-
-
-@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the flags say, and count it for the summary; put first what goes one at a time."""
+    """Leave out what the flags say, and count it for the summary."""
     kept = []
     for item in items:
         if reason := _reason_to_leave_out(config, item):
@@ -105,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(kept) < len(items):
         gone = set(items) - set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item in gone])
-    items[:] = sorted(kept, key=lambda item: not _goes_alone(item)) if _parallel(config) else kept
+        items[:] = kept
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -123,6 +116,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             missing.append(str(sentence))  # without --only-services the tests that need it fail with it
     if only:
         pytest.exit("\n".join(missing) or "services: ready", returncode=1 if missing else 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share out tests singly, but what goes one at a time to one process, which begins with it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    # Not by marks of xdist_group: pytest-xdist 3.8 loses them with pytest 9.2.
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "one at a time" if nodeid.startswith(ONE_AT_A_TIME) else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -160,14 +166,6 @@ def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None
         if item.get_closest_marker(marker) and not config.getoption(flag):
             return f"run only with {flag}"
     return None
-
-
-def _parallel(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
-
-
-def _goes_alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("xdist_group") is not None
 
 
 def _services(item: pytest.Item) -> list[str]:
