@@ -69,7 +69,9 @@ def find(name: str) -> str:
     service = SERVICES[name]
     if given := os.environ.get(service.variable):
         if refusal := _refusal(service, given):
-            raise ServiceMissing(f"{service.variable} is set, but is no good: it {refusal}. {_way_out(service)}")
+            raise ServiceMissing(
+                f"{service.variable} is set, but is no good: it {refusal}. {_way_out(service)}"
+            )
         return given
     for url in _candidates(service):
         if _refusal(service, url) is None:
