@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.task import Task
@@ -61,7 +62,9 @@ class Place:
         """The kitchen's task types on this place's database, for producing in the test's own process."""
         from tests.support import kitchen
 
-        named = {name.removeprefix("DUMBWAITER_").lower(): value for name, value in self.settings.items()}
+        named: dict[str, Any] = {
+            name.removeprefix("DUMBWAITER_").lower(): value for name, value in self.settings.items()
+        }
         waiter = Dumbwaiter(
             self.database.url, files=str(self.home / "files"), workdir=str(self.home / "work"), **named
         )
