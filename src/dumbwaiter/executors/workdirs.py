@@ -41,9 +41,10 @@ class Workdirs:
     def open(self) -> None:
         """Take the lock that says this worker lives. Raises ConfigurationError if that cannot be done there."""
         try:
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Others may pass but not look: a browser that a task starts as a user without rights has its profile in here.
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
             self._held = taken(self._lock)
-            self._home.mkdir(exist_ok=True, mode=0o700)
+            self._home.mkdir(exist_ok=True, mode=0o711)
         except OSError as error:
             raise ConfigurationError(
                 f"the work directory {self._root} cannot be used ({error}); set DUMBWAITER_WORKDIR to a place that can"

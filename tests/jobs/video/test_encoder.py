@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +20,7 @@ from dumbwaiter.jobs.video.errors import BadVideo, EncoderFailed, EncoderMissing
 from dumbwaiter.jobs.video.export import check
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.plan import Options, Plan
-from tests.jobs.video.support import Tag, decode
+from tests.jobs.video.support import Tag, decode, wait_for
 
 PLAN = Plan(fps=25, frames=200, width=320, height=180, scale=1.0)
 # the grey level of each picture says which it is
@@ -122,6 +124,27 @@ def test_the_process_ends_with_the_block(tag: Tag, tmp_path: Path) -> None:
     with Encoder(PLAN, Options(), tmp_path / "out.mp4"):
         assert tag.processes("ffmpeg")
     assert tag.gone()
+
+
+def test_the_encoder_of_a_killed_process_does_not_go_on_with_a_long_still(tag: Tag, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.jpg"
+    picture.write_bytes(jpeg(100))
+    program = (
+        "import sys, time; from pathlib import Path; from dumbwaiter.jobs.video.encoder import Encoder\n"
+        "from dumbwaiter.jobs.video.plan import Options, Plan\n"
+        "encoder = Encoder(Plan(25, 900_000, 320, 180, 1.0), Options(), Path(sys.argv[1]) / 'out.mp4')\n"
+        "picture = (Path(sys.argv[1]) / 'picture.jpg').read_bytes()\n"
+        "for frame in (0, 1, 899_999): encoder.put(frame, picture)\n"
+        "while encoder.frames < 50: time.sleep(0.02)\n"
+        "print('encoding', flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent.stdout as told:
+        assert told.readline() == b"encoding\n"
+        parent.kill()
+        parent.wait()
+    assert wait_for(lambda: not tag.processes(), 3.0)
 
 
 def stand_in(directory: Path, script: str) -> Path:

@@ -216,5 +216,5 @@ def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: 
         assert tag.processes("--remote-debugging-pipe")
         worker.kill()
         worker.wait()
-    assert wait_for(lambda: not tag.processes(), 5.0)
+    assert wait_for(lambda: not tag.processes(), 3.0)
     assert not (tmp_path / "out.mp4").exists()

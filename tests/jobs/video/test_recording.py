@@ -237,3 +237,10 @@ def test_nothing_but_null_and_wrong_types_does_not_upset_the_reader() -> None:
     for entry in odd:
         with pytest.raises(errors.RecordingError):
             load(json.dumps([entry, entry]).encode())
+
+
+def test_pictures_that_move_by_themselves_are_warned_of() -> None:
+    moving = element("img", id=10, src="data:image/gif;base64,AA")
+    assert load(page(moving)).warnings == (
+        "the page may contain animated pictures (GIF, APNG, WebP); those do not move in the video",
+    )

@@ -8,6 +8,7 @@ import select
 import shutil
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,19 @@ PROBE_SECONDS = 20.0
 STDERR_BYTES = 8192
 WAIT_SECONDS = 0.25
 KEY_FRAME_SECONDS = 10
+# When we are killed, FFmpeg reads the end of its input and goes on with the frames of a held picture: for a minute, at 111 of
+# them a second. Linux can end it with us; code between fork and exec may deadlock, so a small process asks for that and
+# becomes FFmpeg.
+LAUNCHER = """
+import ctypes, os, signal, sys
+try:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+except (AttributeError, OSError):
+    pass
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def find_ffmpeg(option: Path | str | None = None) -> Path:
@@ -104,6 +118,11 @@ def command(ffmpeg: Path, plan: Plan, options: Options, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def launcher() -> list[str]:
+    """What a program's command line begins with, so that it ends with us."""
+    return [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid())]
+
+
 class Encoder:
     """One FFmpeg that makes one file; leaving the `with` block ends it however it stands.
 
@@ -122,7 +141,7 @@ class Encoder:
         self.frames = 0
         try:
             self.process = subprocess.Popen(
-                command(find_ffmpeg(options.ffmpeg), plan, options, out),
+                [*launcher(), *command(find_ffmpeg(options.ffmpeg), plan, options, out)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -34,6 +34,12 @@ META, FULL_SNAPSHOT, INCREMENTAL = 4, 2, 3
 EVENT_TYPES = range(7)
 MUTATION, CANVAS = 0, 9
 DAY_MS = 86_400_000.0
+# Their clocks are the browser's own, which stands still between frames.
+MOVING = {
+    "animated pictures (GIF, APNG, WebP)": (b"data:image/gif", b"data:image/apng", b"data:image/webp"),
+    "SVG animations": (b'"tagName":"animate', b'"tagName":"set"'),
+    "videos": (b"data:video/",),
+}
 # JSON of a page 2,500 elements deep nests twice that, and a little more; C frames of the parser are about 200 bytes each.
 RECURSION = 12_000
 STACK_BYTES = 64 << 20
@@ -148,10 +154,14 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
     dropped = sanitise(events)
     if dropped:
         warnings.add(f"{dropped:,} references to things outside the recording were left out")
+    text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
+    for kind, marks in MOVING.items():
+        if any(mark in text for mark in marks):
+            warnings.add(f"the page may contain {kind}; those do not move in the video")
     first, last = events[0]["timestamp"], events[-1]["timestamp"]
     meta = next(event["data"] for event in events if event["type"] == META)
     return Recording(
-        events=json.dumps(events, separators=(",", ":"), allow_nan=False).encode(),
+        events=text,
         event_count=len(events),
         started_ms=first,
         duration_ms=last - first,

@@ -61,7 +61,7 @@ def export_video(ctx: TaskContext, recording: str, fps: int = 25, cursor: bool =
             options=options,
             progress=lambda fraction, step: ctx.progress(READ + fraction * (DRAWN - READ), step=step),
             cancelled=lambda: ctx.cancelled,
-            workdir=ctx.workdir / "export",
+            workdir=ctx.workdir,
         )
     except ExportCancelled:
         ctx.check()
