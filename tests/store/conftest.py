@@ -39,9 +39,13 @@ def empty_store(stores: Callable[[Kind], Store]) -> Callable[[Kind], Store]:
     def empty(kind: Kind) -> Store:
         store = stores(kind)
         with store.connections.writing() as connection:
-            for table in store.tables.metadata.sorted_tables:
-                if table is not store.tables.installation:
-                    connection.execute(table.delete())
+            for table in (
+                store.tables.tasks,
+                store.tables.attempts,
+                store.tables.files,
+                store.tables.workers,
+            ):
+                connection.execute(table.delete())
         return store
 
     return empty

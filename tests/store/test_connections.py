@@ -335,6 +335,22 @@ def test_sqlite_writers_take_the_lock_before_they_read(empty_store):
         other.close()
 
 
+def test_a_sqlite_file_that_another_program_keeps_locked_is_told_as_unavailable(empty_store, monkeypatch):
+    store = empty_store("sqlite")
+    store.schema.ensure()
+    monkeypatch.setattr("dumbwaiter.store.connections.SQLITE_PATIENCE", 0.2)
+    other = sqlite3.connect(str(store.connections.url.database), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(DatabaseUnavailable, match="another program kept the SQLite file locked"):
+        store.enqueue(new())
+
+    other.execute("ROLLBACK")
+    other.close()
+    task = enqueued(store)
+    assert [one.id for one in store.find()] == [task.id]
+
+
 def test_sqlite_uses_write_ahead_logging_and_keeps_its_log_small(empty_store):
     store = empty_store("sqlite")
     with store.connections.reading() as connection:
