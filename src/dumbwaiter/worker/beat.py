@@ -84,6 +84,7 @@ class Beat:
         self._connect = connector(order["driver"], order["arguments"])
         self._connection: Any = None
         self._next = 0.0
+        self._told = ""
 
     def due(self) -> bool:
         return time.monotonic() >= self._next
@@ -98,14 +99,20 @@ class Beat:
             if self._connection is None:
                 self._connection = self._connect()
             self._send()
-            self._next = started + self._interval
+            self._next, self._told = started + self._interval, ""
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own, and all mean: try again
             if undone(error):
                 self._next = time.monotonic() + AGAIN
                 return
-            print(f"dumbwaiter heartbeat: {error}", file=sys.stderr, flush=True)
+            self._tell(str(error))
             self._drop()
             self._next = time.monotonic() + min(self._interval / 4, 1.0)
+
+    def _tell(self, trouble: str) -> None:
+        """Once for each trouble: a database that is away would fill the log four times a second."""
+        if trouble != self._told:
+            print(f"dumbwaiter heartbeat: {trouble}", file=sys.stderr, flush=True)
+        self._told = trouble
 
     def _send(self) -> None:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: UP017 - as old as the driver allows
@@ -128,6 +135,14 @@ def undone(error: Exception) -> bool:
     return bool(error.args) and error.args[0] in {1205, 1213}
 
 
+def connect_mysql(module: Any, arguments: dict[str, Any]) -> Any:
+    connection = module.connect(**arguments, autocommit=True, read_timeout=10, write_timeout=10)
+    with connection.cursor() as cursor:
+        # under REPEATABLE READ the update would lock the gaps between its rows, and other people's inserts with them
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    return connection
+
+
 def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """How to open a connection on which each statement commits by itself."""
     module = importlib.import_module(driver)
@@ -137,11 +152,7 @@ def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
             **arguments, autocommit=True, prepare_threshold=None, options="-c statement_timeout=10000"
         )
     if driver == "pymysql":
-        # under REPEATABLE READ the update would lock the gaps between its rows, and other people's inserts with them
-        start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        return lambda: module.connect(
-            **arguments, init_command=start, autocommit=True, read_timeout=10, write_timeout=10
-        )
+        return lambda: connect_mysql(module, arguments)
     return lambda: module.connect(**arguments, isolation_level=None)
 
 
