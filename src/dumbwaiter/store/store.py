@@ -96,7 +96,8 @@ class Store:
     ) -> tuple[Task, bool]:
         """Insert a task, or find the one that its key stands for. The task, and whether it is new.
 
-        On the caller's `connection` it commits and rolls back with the caller's own writes.
+        On the caller's `connection` it commits and rolls back with the caller's own writes. What that connection raises comes
+        as it is: a deadlock or a serialization failure has undone the caller's transaction, which only the caller can repeat.
 
         Raises InvalidOption, DuplicateTask, RequestKeyReused, KeyContended.
         """
