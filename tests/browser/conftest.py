@@ -35,7 +35,9 @@ class Kitchen:
             ctx.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open, playwright's event loop counts as running in this thread, and no other module's
+# test could call asyncio.run.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(find_chromium()))
