@@ -106,7 +106,7 @@ def tour(hand: Hand) -> None:
     hand.click("#basket", 0.9)
     hand.rest(1.0)
     hand.click("#name", 0.6)
-    hand.type("林小禾 (Lin Xiaohe)", 0.07)
+    hand.type("The tea club · 茶友会", 0.07)
     hand.click("#address", 0.5)
     hand.type("杭州市西湖区龙井路 18 号", 0.08)
     hand.click("#note", 0.5)

@@ -8,7 +8,7 @@ from tests.api.conftest import ended, running
 
 
 def test_a_waiting_task_is_cancelled_at_once(idle_client: httpx.Client) -> None:
-    url = idle_client.post("/tasks/greet", json={"name": "Ada"}).headers["Location"]
+    url = idle_client.post("/tasks/greet", json={"name": "Kitchen"}).headers["Location"]
     answer = idle_client.post(f"{url}/cancel")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
@@ -26,7 +26,7 @@ def test_a_running_task_is_asked_to_stop_and_stops(client: httpx.Client) -> None
 
 
 def test_cancelling_what_has_ended_is_409_with_the_task(client: httpx.Client) -> None:
-    url = client.post("/tasks/greet", json={"name": "Ada"}).headers["Location"]
+    url = client.post("/tasks/greet", json={"name": "Kitchen"}).headers["Location"]
     ended(client, url)
     answer = client.post(f"{url}/cancel")
 
@@ -45,7 +45,7 @@ def test_a_failed_task_is_made_again_as_a_new_one(client: httpx.Client) -> None:
 
 
 def test_a_success_that_is_still_good_is_made_again_only_by_force(client: httpx.Client) -> None:
-    url = client.post("/tasks/greet", json={"name": "Ada"}).headers["Location"]
+    url = client.post("/tasks/greet", json={"name": "Kitchen"}).headers["Location"]
     ended(client, url)
     refused = client.post(f"{url}/retry")
     forced = client.post(f"{url}/retry", params={"force": True})
@@ -58,6 +58,6 @@ def test_a_success_that_is_still_good_is_made_again_only_by_force(client: httpx.
 
 
 def test_an_active_task_is_not_made_again(idle_client: httpx.Client) -> None:
-    url = idle_client.post("/tasks/greet", json={"name": "Ada"}).headers["Location"]
+    url = idle_client.post("/tasks/greet", json={"name": "Kitchen"}).headers["Location"]
 
     assert idle_client.post(f"{url}/retry").status_code == 409

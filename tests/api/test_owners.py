@@ -19,7 +19,7 @@ def test_a_router_without_authorize_must_be_called_public(waiter: Dumbwaiter) ->
 
 
 def test_a_task_belongs_to_who_asked_for_it(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
-    answer = owned_client.post("/jobs/tasks/greet", json={"name": "Ada"}, headers=ADA)
+    answer = owned_client.post("/jobs/tasks/greet", json={"name": "Kitchen"}, headers=ADA)
 
     assert waiter.get(answer.json()["id"]).owner == "ada"
     assert answer.headers["Location"] == f"/jobs/tasks/{answer.json()['id']}"
@@ -65,7 +65,7 @@ def test_a_plain_authorize_function_serves_too(waiter: Dumbwaiter) -> None:
     app = FastAPI()
     app.include_router(router(waiter, authorize=lambda request: request.headers["X-User"]))
     with serving(app) as client:
-        answer = client.post("/tasks/greet", json={"name": "Ada"}, headers=ADA)
+        answer = client.post("/tasks/greet", json={"name": "Kitchen"}, headers=ADA)
 
     assert waiter.get(answer.json()["id"]).owner == "ada"
 
@@ -76,6 +76,6 @@ def test_an_owner_must_be_text() -> None:
 
 
 def test_a_public_router_shows_no_task_that_has_an_owner(client: httpx.Client, waiter: Dumbwaiter) -> None:
-    task = waiter.enqueue("greet", {"name": "Ada"}, owner="ada")
+    task = waiter.enqueue("greet", {"name": "Kitchen"}, owner="ada")
 
     assert client.get(f"/tasks/{task.id}").status_code == 404

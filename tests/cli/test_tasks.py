@@ -32,7 +32,7 @@ def enqueued(cli: Cli, *words: str) -> str:
 
 
 def test_a_task_is_enqueued_run_and_looked_at(shop: Path) -> None:
-    task_id = dumbwaiter(*APP, "enqueue", "greet", "name=Ada", "times=2", cwd=shop).stdout.strip()
+    task_id = dumbwaiter(*APP, "enqueue", "greet", "name=Kitchen", "times=2", cwd=shop).stdout.strip()
     with program(*python("-m", "dumbwaiter", *APP, "worker", "-q", "default=2"), cwd=shop) as worker:
         watched = dumbwaiter(*APP, "status", task_id, "--watch", "--json", cwd=shop)
         torn = dumbwaiter(*APP, "enqueue", "torn", "--watch", cwd=shop)
@@ -40,7 +40,7 @@ def test_a_task_is_enqueued_run_and_looked_at(shop: Path) -> None:
         worker.process.terminate()
         assert worker.wait() == 0
 
-    assert (watched.returncode, json.loads(watched.stdout)["result"]) == (0, "Hello Ada! Hello Ada! ")
+    assert (watched.returncode, json.loads(watched.stdout)["result"]) == (0, "Hello Kitchen! Hello Kitchen! ")
     assert (torn.returncode, "ledger 7 is torn" in torn.stderr) == (1, True)
     assert (steps.returncode, "50 % part 2" in steps.stderr) == (0, True)
 
@@ -57,7 +57,7 @@ def test_arguments_are_read_as_the_parameters_want_them(cli: Cli) -> None:
     ("words", "sentence"),
     [
         (("greet", "times=x"), "name: "),
-        (("greet", "Ada"), "write name=value"),
+        (("greet", "Kitchen"), "write name=value"),
         (("greet", "--json", "[]"), "write an object"),
         (("nonsense",), "registered here: endless, greet"),
         (("greet", "name=x", "--delay", "soon"), "is not a duration"),
@@ -93,7 +93,7 @@ def test_a_list_shows_the_newest_first_and_filters(cli: Cli) -> None:
 
 
 def test_a_waiting_task_is_cancelled_and_made_again(cli: Cli) -> None:
-    task_id = enqueued(cli, "greet", "name=Ada")
+    task_id = enqueued(cli, "greet", "name=Kitchen")
     cancelled = cli(*APP, "cancel", task_id)
     again = cli(*APP, "retry", task_id)
     too_late = cli(*APP, "cancel", task_id)
@@ -112,7 +112,7 @@ def test_an_unknown_task_is_a_sentence_and_with_debug_a_traceback_too(cli: Cli) 
 
 def test_a_reader_that_leaves_is_no_error(cli: Cli, shop: Path) -> None:
     for _ in range(3):
-        enqueued(cli, "greet", "name=Ada")
+        enqueued(cli, "greet", "name=Kitchen")
     command = (
         f"{' '.join(python('-m', 'dumbwaiter', *APP, 'list', '--json'))} | true; echo ${{PIPESTATUS[0]}}"
     )
@@ -133,7 +133,7 @@ def test_without_a_locale_everything_still_comes_out(cli: Cli, shop: Path) -> No
 
 
 def test_on_a_terminal_a_list_is_a_table(cli: Cli, shop: Path) -> None:
-    enqueued(cli, "greet", "name=Ada")
+    enqueued(cli, "greet", "name=Kitchen")
     ours, theirs = pty.openpty()
     command = python("-m", "dumbwaiter", *APP, "list")
     with subprocess.Popen(command, cwd=shop, stdout=theirs, env={**os.environ, "COLUMNS": "160"}) as process:
