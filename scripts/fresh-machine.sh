@@ -98,6 +98,9 @@ mounts() {
     mknod -m 666 "$root/dev/$name" c "$major" "$minor"
   done
   ln -s /proc/self/fd "$root/dev/fd"
+  mkdir "$root/dev/pts"
+  mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
+  ln -s pts/ptmx "$root/dev/ptmx"
 }
 
 inside() { as_user "cd ~/dumbwaiter && export DUMBWAITER_TEST_FRESH=1 && $(printf '%q ' "$@")"; }
@@ -111,6 +114,7 @@ as_user() {
 }
 
 remove() {
+  umount "$root/dev/pts" 2>/dev/null || true
   umount "$root/proc" "$root/dev" 2>/dev/null || true
   if mountpoint -q "$root/proc" || mountpoint -q "$root/dev"; then
     echo "fresh machine: $root is still in use; stop what runs there first" >&2

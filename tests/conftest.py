@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +18,12 @@ from tests.support.databases import KINDS, Database, Databases, Kind
 hypothesis.settings.register_profile("dumbwaiter", deadline=None)
 hypothesis.settings.load_profile("dumbwaiter")
 
-# These measure times of many processes each. With one of them at a time a second core still has the rest to do,
-# and none of them meets the load of another.
-ONE_AT_A_TIME = ("tests/worker/", "tests/faults/", "tests/jobs/", "tests/api/test_uvicorn.py")
+# The tests of a group run one at a time, in one process: the first measure times of many processes each, and none
+# of them shall meet the load of another; the second share the videos that they made.
+GROUPS = {
+    "times": ("tests/worker/", "tests/faults/", "tests/api/test_uvicorn.py"),
+    "videos": ("tests/jobs/video/",),
+}
 FLAGGED = {"long": "--faults", "mutants": "--mutants"}
 
 left_out: Counter[str] = Counter()
@@ -87,6 +91,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
 
 
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs that tests start, even where the tests run in a shell's background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the flags say, and count it for the summary."""
     kept = []
@@ -120,13 +130,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out tests singly, but what goes one at a time to one process, which begins with it."""
+    """Share out the tests singly, after the groups."""
     from xdist.scheduler import LoadScopeScheduling
 
     # Not by marks of xdist_group: pytest-xdist 3.8 loses them with pytest 9.2.
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "one at a time" if nodeid.startswith(ONE_AT_A_TIME) else nodeid
+            return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), nodeid)
 
     return Scheduling(config, log)
 
