@@ -19,10 +19,12 @@ hypothesis.settings.register_profile("dumbwaiter", deadline=None)
 hypothesis.settings.load_profile("dumbwaiter")
 
 # The tests of a group run one at a time, in one process: the first measure times of many processes each, and none
-# of them shall meet the load of another; the second share the videos that they made.
+# of them shall meet the load of another; the others share the videos that they made, or a
+# browser.
 GROUPS = {
     "times": ("tests/worker/", "tests/faults/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
+    "browser": ("tests/browser/",),
 }
 FLAGGED = {"long": "--faults", "mutants": "--mutants"}
 
