@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import timedelta
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.store.rows import WorkerRow
 from dumbwaiter.task import AttemptOutcome, Status
 from tests.support.waiting import until
 from tests.support.workers import Place, ended
@@ -108,3 +110,16 @@ def test_a_worker_that_cannot_start_says_why_and_ends(here: Place, waiter: Dumbw
     assert worker.wait(20) == 1
     assert "set DUMBWAITER_WORKDIR to a place that can" in here.log().splitlines()[-1]
     assert [] == waiter.store.workers()
+
+
+def test_local_files_with_workers_on_two_hosts_are_refused(here: Place, waiter: Dumbwaiter) -> None:
+    # heard of as if just now for the next minute
+    now = waiter.store.now() + timedelta(minutes=1)
+    waiter.store.register(WorkerRow("elsewhere-1", "elsewhere", 1, "0", {}, {}, now, now, False), now=now)
+    worker = here.start_worker()
+    assert worker.wait(20) == 1
+    assert "elsewhere would each keep result files on a disk of their own" in here.log().splitlines()[-1]
+
+    here.settings["DUMBWAITER_SHARED_FILES"] = "1"
+    here.start_worker()
+    ended(waiter, [waiter.enqueue("nap", {"seconds": 0})])

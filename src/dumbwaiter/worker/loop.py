@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from dumbwaiter.errors import DatabaseUnavailable, StoreError
+from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, StoreError
 from dumbwaiter.executors import orphans, workdirs
 from dumbwaiter.executors.base import Executor, Running, Stop
 from dumbwaiter.executors.command import CommandExecutor, GuardedCommands
@@ -179,6 +179,7 @@ class Worker:
             self.stop(hurry=True)
 
     def _start_duties(self) -> None:
+        self._refuse_split_files()
         self._workdirs.open()
         self._clean_up_after_the_dead()
         self._heartbeat.start()
@@ -224,6 +225,23 @@ class Worker:
             )
         )
         self._registered = True
+
+    def _refuse_split_files(self) -> None:
+        """Raises ConfigurationError if result files would lie on the disks of two hosts: a download would find half."""
+        if self.settings.shared_files or not self._files().local:
+            return
+        heard = self.store.now() - self.settings.lease
+        others = {
+            worker.host
+            for worker in self.store.workers()
+            if worker.heartbeat_at > heard and worker.host != socket.gethostname()
+        }
+        if others:
+            raise ConfigurationError(
+                f"workers on {socket.gethostname()} and {', '.join(sorted(others))} would each keep result files on a disk of "
+                f"their own ({self.settings.files_url}); set DUMBWAITER_FILES to an object store, "
+                "or DUMBWAITER_SHARED_FILES=1 if that is one shared mount"
+            )
 
     def _clean_up_after_the_dead(self) -> None:
         """Processes first: they may still write into the directories."""
