@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import signal
 import threading
 import time
@@ -21,7 +23,8 @@ from dumbwaiter.executors.signature import Signature
 from dumbwaiter.task import Status, Task
 from tests.executors.work import HOSTILE_SIZE, lines
 
-WORKER = "host-1-abc"
+# of this process alone: what bears a tag is ended by it, and other test processes run beside this one
+WORKER = f"host-{os.getpid()}-{secrets.token_hex(4)}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

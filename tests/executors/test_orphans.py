@@ -12,7 +12,9 @@ from dumbwaiter.executors import orphans
 from dumbwaiter.executors.guardian import TAG
 from dumbwaiter.executors.workdirs import Workdirs, sweep
 from tests.executors import work
-from tests.executors.conftest import alive, hostile_pids, none_left
+from tests.executors.conftest import WORKER, alive, hostile_pids, none_left
+
+ONE = f"{WORKER}:1:1"
 
 
 @pytest.fixture
@@ -42,22 +44,22 @@ def tree(tmp_path):
 
 def test_the_tree_of_a_dead_worker_is_ended_and_that_of_a_living_one_is_not(tmp_path, tree):
     root = tmp_path / "root"
-    living, gone = Workdirs(root, "living"), Workdirs(root, "gone")
+    living, gone = Workdirs(root, f"living-{WORKER}"), Workdirs(root, f"gone-{WORKER}")
     living.open()
     gone.open()
     gone.let_go()
-    kept, orphaned = tree("living"), tree("gone")
+    kept, orphaned = tree(f"living-{WORKER}"), tree(f"gone-{WORKER}")
     count = orphans.sweep(root)
 
     assert count == len(orphaned) == work.HOSTILE_SIZE
     assert none_left(orphaned, seconds=1)
     assert all(map(alive, kept))
-    assert sweep(root) == ["gone"]
+    assert sweep(root) == [f"gone-{WORKER}"]
     living.close()
 
 
 def test_the_tree_of_a_worker_with_another_root_is_not_touched(tmp_path, tree):
-    pids = tree("elsewhere")
+    pids = tree(f"elsewhere-{WORKER}")
     (tmp_path / "root").mkdir()
 
     assert orphans.sweep(tmp_path / "root") == 0
@@ -68,23 +70,23 @@ def test_what_a_tagged_process_started_goes_with_it_though_its_own_tag_is_gone(t
     script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], env={}).pid, flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, TAG: "w:1:1"},
+        env={**os.environ, TAG: ONE},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        orphans.end_tagged(lambda tag: tag == "w:1:1")
+        orphans.end_tagged(lambda tag: tag == ONE)
 
         assert none_left([process.pid, pid], seconds=1)
 
 
 INNER_WORKER = """
 import subprocess, sys
-if len(sys.argv) == 1:
-    sys.exit(subprocess.run([sys.executable, __file__, "inner"]).returncode)
+if sys.argv[1] == "outer":
+    sys.exit(subprocess.run([sys.executable, __file__, "inner", sys.argv[2]]).returncode)
 from dumbwaiter.executors import orphans
-print(orphans.end_tagged(lambda tag: tag == "w:1:1"))
+print(orphans.end_tagged(lambda tag: tag == sys.argv[2]))
 """
 
 
@@ -92,8 +94,8 @@ def test_a_new_worker_inside_the_tree_of_a_dead_one_spares_itself_and_its_parent
     program = tmp_path / "program.py"
     program.write_text(INNER_WORKER)
     done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, TAG: "w:1:1"},
+        [sys.executable, str(program), "outer", ONE],
+        env={**os.environ, TAG: ONE},
         capture_output=True,
         text=True,
         check=False,

@@ -375,12 +375,12 @@ from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import TaskType, reference_of
 from dumbwaiter.executors.signature import Signature
 from tests.executors import work
-from tests.executors.conftest import NOW
+from tests.executors.conftest import NOW, WORKER
 from dumbwaiter.task import Status, Task
 task = Task("1", "hostile", "default", Status.RUNNING, {"pids": sys.argv[1]}, NOW, NOW, NOW, attempt=1, worker_id="w")
 entry = TaskType("hostile", work.hostile, Signature("hostile", work.hostile), isolate=True, reference=reference_of(work.hostile))
 running = Running(task, entry, Path(sys.argv[1]).parent / "w", publish=None, commands=None, done=lambda *_: None)
-ProcessExecutor("w", grace=timedelta(seconds=1), warm=1).start(running)
+ProcessExecutor(WORKER, grace=timedelta(seconds=1), warm=1).start(running)
 threading.Event().wait()
 """
 
