@@ -198,6 +198,7 @@ class RetryLater(DumbwaiterError):
     """
 
     def __init__(self, delay: timedelta, message: str = "the task asked to be tried again later") -> None:
+        refuse_bare_number("RetryLater", delay)
         super().__init__(message)
         self.delay = delay
 
@@ -209,5 +210,12 @@ class Snooze(DumbwaiterError):
     """
 
     def __init__(self, delay: timedelta) -> None:
+        refuse_bare_number("Snooze", delay)
         super().__init__(f"snoozed for {delay}")
         self.delay = delay
+
+
+def refuse_bare_number(name: str, delay: object) -> None:
+    """Raised where the task is written, not when its end is."""
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"{name}({delay!r}): give a timedelta, such as timedelta(seconds=30)")

@@ -126,7 +126,7 @@ def described(error: BaseException, policy: Retry) -> dict[str, Any]:
         "error_type": type_name(error),
         "message": message(error),
         "traceback": formatted(error),
-        "user_message": getattr(error, "user_message", None),
+        "user_message": user_message(error),
         "worth": policy.worth(error),
         "delay": None if delay is None else delay.total_seconds(),
         "meaning": meaning,
@@ -167,7 +167,7 @@ def failure(
         delay=delay if left else timedelta(0),
         error_type=type_name(error),
         error_message=message(error),
-        user_message=getattr(error, "user_message", None),
+        user_message=user_message(error),
         traceback=formatted(error),
     )
 
@@ -212,9 +212,9 @@ def interrupted(task: Task, limit: int = 20) -> Outcome:
 
 def status_code(error: BaseException) -> int | None:
     """The HTTP status that an error carries, where the common clients keep it."""
-    for holder in (error, getattr(error, "response", None)):
+    for holder in (error, attribute(error, "response")):
         for name in ("status_code", "status", "code"):
-            value = getattr(holder, name, None)
+            value = attribute(holder, name)
             if isinstance(value, int) and 100 <= value < 600:
                 return value
     return None
@@ -224,10 +224,10 @@ def retry_after(error: BaseException) -> timedelta | None:
     """How long the error itself asks us to wait: `RetryLater`, or a Retry-After header in seconds (RFC 9110, 10.2.3)."""
     if isinstance(error, RetryLater | RemoteError):
         return error.delay
-    headers = getattr(getattr(error, "response", None), "headers", None)
+    headers = attribute(attribute(error, "response"), "headers")
     try:
         seconds = float(headers["retry-after"]) if headers is not None else -1.0
-    except (KeyError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - whatever somebody else's headers raise, they ask for nothing
         return None
     return timedelta(seconds=min(seconds, 86_400)) if seconds >= 0 else None
 
@@ -240,13 +240,30 @@ def type_name(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def attribute(holder: Any, name: str) -> Any:
+    """What somebody else's error says of itself; None if it does not, or cannot: a property may raise anything."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - the end of a task must not hang on a broken property of its error
+        return None
+
+
 def message(error: BaseException) -> str:
     """The error's text, never longer than 2,000 characters, even of an error that cannot be printed."""
+    return storable(printed(error) or type(error).__name__)[:MESSAGE_LIMIT]
+
+
+def user_message(error: BaseException) -> str | None:
+    """What the error says to the person who asked for the work, if anything; a text that is translated late as well."""
+    told = attribute(error, "user_message")
+    return None if told is None else storable(printed(told))[:MESSAGE_LIMIT]
+
+
+def printed(value: Any) -> str:
     try:
-        text = str(error)
-    except Exception as unprintable:  # noqa: BLE001 - a broken __str__ must not take the worker with it
-        text = f"(the error's text could not be made: {type(unprintable).__name__})"
-    return storable(text or type(error).__name__)[:MESSAGE_LIMIT]
+        return str(value)
+    except BaseException as unprintable:  # noqa: BLE001 - a broken __str__ must not take the worker with it
+        return f"(the error's text could not be made: {type(unprintable).__name__})"
 
 
 def formatted(error: BaseException) -> str:
@@ -255,7 +272,7 @@ def formatted(error: BaseException) -> str:
         return shortened(error.traceback, TRACEBACK_LIMIT)
     try:
         text = "".join(traceback_module.format_exception(error))
-    except Exception as unprintable:  # noqa: BLE001 - see message()
+    except BaseException as unprintable:  # noqa: BLE001 - see printed()
         text = f"(no traceback: it could not be printed, {type(unprintable).__name__})"
     return shortened(storable(text), TRACEBACK_LIMIT)
 

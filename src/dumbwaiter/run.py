@@ -5,22 +5,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dumbwaiter.errors import DumbwaiterError
+from dumbwaiter.errors import LostClaim
 from dumbwaiter.executors.base import Commands, Ended, Executor, Publication, Running, Stop
 from dumbwaiter.executors.registry import Registry
-from dumbwaiter.retry import decide, interrupted, timed_out
+from dumbwaiter.retry import decide, formatted, interrupted, message, timed_out
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.strict_json import dumps
-from dumbwaiter.task import AttemptOutcome, Kind, Outcome, ResultFile, Status, Task
+from dumbwaiter.task import AttemptOutcome, Fence, Kind, Outcome, ResultFile, Status, Task
 
 if TYPE_CHECKING:
     from dumbwaiter.files import FileStore
 
 log = logging.getLogger("dumbwaiter")
+
+
+@dataclass(slots=True)
+class Published:
+    """What one attempt has published so far. Closed at its end: what comes later is not part of it."""
+
+    files: list[ResultFile] = field(default_factory=list)
+    begun: bool = False
+    closed: bool = False
+
+    def add(self, file: ResultFile) -> bool:
+        """False if it comes too late."""
+        if not self.closed:
+            self.files.append(file)
+        return not self.closed
 
 
 class Runner:
@@ -53,11 +69,13 @@ class Runner:
         self._over = over
         self._max_result = max_result
         self._max_interruptions = max_interruptions
-        self._published: dict[Running, list[ResultFile]] = {}
+        self._published: dict[Fence, Published] = {}
         self._lock = threading.Lock()
 
     def prepare(self, task: Task) -> Running:
         """A claimed task as something that can be started."""
+        with self._lock:
+            self._published[task.fence] = Published()
         return Running(
             task,
             self._registry[task.task_type],
@@ -79,20 +97,43 @@ class Runner:
 
     def settled(self, end: Finish, status: Status | None) -> None:
         """The store has heard of it. Files of an attempt that did not count are deleted."""
-        if end.files and status is not Status.SUCCESS:
+        with self._lock:
+            published = self._published.pop(end.task.fence)
+        if published.begun and status is not Status.SUCCESS:
             self._drop_files(end.task)
 
     def _conclude(self, running: Running, ended: Ended) -> None:
-        outcome = self._decide(running, ended)
+        """Never raises: the attempt's slot is given back here, and nowhere else."""
+        published = self._close(running.task)
+        outcome = self._meaning(running, ended)
         self._tidy(running)
+        if outcome is not None:
+            self._over(running, Finish(running.task, outcome, tuple(published.files)))
+            return
         with self._lock:
-            files = self._published.pop(running, [])
-        if outcome is None:
-            if files:
-                self._drop_files(running.task)
-            self._over(running, None)
-        else:
-            self._over(running, Finish(running.task, outcome, tuple(files)))
+            del self._published[running.task.fence]
+        if published.begun:
+            self._drop_files(running.task)
+        self._over(running, None)
+
+    def _close(self, task: Task) -> Published:
+        with self._lock:
+            published = self._published[task.fence]
+            published.closed = True
+            return published
+
+    def _meaning(self, running: Running, ended: Ended) -> Outcome | None:
+        try:
+            return self._decide(running, ended)
+        except Exception as fault:
+            log.exception("what the end of task %s means could not be told", running.task.id)
+            return Outcome(
+                Kind.FAIL,
+                AttemptOutcome.FAILED,
+                error_type="UnreadableEnd",
+                error_message=f"what the task returned or raised could not be read: {message(fault)}"[:2_000],
+                traceback=formatted(fault),
+            )
 
     def _decide(self, running: Running, ended: Ended) -> Outcome | None:
         """What the end of the code means for the task; None if the task is not this attempt's any more."""
@@ -130,8 +171,11 @@ class Runner:
         task = running.task
         key = object_key(task.id, task.attempt, publication.name)
         with self._lock:
-            # known before the upload, so that an upload which fails half-way is cleaned up too
-            files = self._published.setdefault(running, [])
+            published = self._published.get(task.fence)
+            if published is None or published.closed:
+                raise ended_meanwhile(task)
+            # before the upload: one that breaks half-way may have left something too
+            published.begun = True
         stored = self._files().put(
             publication.path, key, content_type=publication.content_type, filename=publication.name
         )
@@ -146,10 +190,12 @@ class Runner:
             expires_at=expires_at,
         )
         with self._lock:
-            files.append(file)
-        if running.ended:
-            # abandoned meanwhile: whoever concluded it did not know of this file
-            self._drop_files(task)
+            if published.add(file):
+                return
+        # what was published in time may be part of a success by now, so only this one is taken back
+        if all(one.object_key != key for one in published.files):
+            self._files().delete([key])
+        raise ended_meanwhile(task)
 
     def _tidy(self, running: Running) -> None:
         try:
@@ -160,7 +206,7 @@ class Runner:
     def _drop_files(self, task: Task) -> None:
         try:
             self._files().delete_attempt(task.id, task.attempt)
-        except DumbwaiterError as error:
+        except Exception as error:  # noqa: BLE001 - the files are left to the sweep
             log.warning(
                 "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
             )
@@ -168,3 +214,9 @@ class Runner:
 
 def unstorable(why: str) -> Outcome:
     return Outcome(Kind.FAIL, AttemptOutcome.FAILED, error_type="UnstorableResult", error_message=why[:2_000])
+
+
+def ended_meanwhile(task: Task) -> LostClaim:
+    return LostClaim(
+        f"attempt {task.attempt} of task {task.id} has ended; what it publishes now belongs to nobody"
+    )

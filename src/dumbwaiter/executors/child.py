@@ -26,10 +26,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dumbwaiter.errors import ConfigurationError, Fail, LostClaim, TaskCancelled
+from dumbwaiter.errors import ConfigurationError, Fail, LostClaim
 from dumbwaiter.executors.base import Ended, Publication, Running, Stop
 from dumbwaiter.executors.command import PlainCommands
-from dumbwaiter.executors.function import ascoped, call_arguments, scoped
+from dumbwaiter.executors.function import ascoped, call_arguments, cancelled, scoped
 from dumbwaiter.executors.guardian import LINUX, TAG, Channel
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.signature import Signature
@@ -122,8 +122,7 @@ class Desk:
             async with ascoped(running, context):
                 return await running.entry.function(*args, **kwargs)
         except asyncio.CancelledError:
-            why = running.stopped() or "nobody; it cancelled itself"
-            raise TaskCancelled(f"the coroutine was cancelled: {why}") from None
+            raise cancelled(running) from None
         finally:
             self._cancel = None
 

@@ -24,9 +24,16 @@ def scoped(running: Running, context: TaskContext) -> Iterator[None]:
     if scope is None:
         yield
         return
+    raised: BaseException | None = None
     with scope(context) as value:
         context._scope = value
-        yield
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised  # the scope swallowed it; the attempt has failed all the same
 
 
 @contextlib.asynccontextmanager
@@ -37,19 +44,35 @@ async def ascoped(running: Running, context: TaskContext) -> AsyncIterator[None]
         yield
         return
     manager: AbstractAsyncContextManager[Any] | AbstractContextManager[Any] = scope(context)
-    if isinstance(manager, AbstractAsyncContextManager):
-        async with manager as value:
-            context._scope = value
+    raised: BaseException | None = None
+    async with contextlib.AsyncExitStack() as stack:
+        if isinstance(manager, AbstractAsyncContextManager):
+            context._scope = await stack.enter_async_context(manager)
+        else:
+            context._scope = stack.enter_context(manager)
+        try:
             yield
-    else:
-        with manager as value:
-            context._scope = value
-            yield
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised  # see scoped()
 
 
 def call_arguments(running: Running, context: TaskContext) -> tuple[tuple[Any, ...], dict[str, Any]]:
     signature = running.entry.signature
     return ((context,) if signature.takes_context else ()), signature.arguments(running.task.payload)
+
+
+def cancelled(running: Running) -> Exception:
+    """Why a coroutine was cancelled. If nobody asked for that, a library did, and the attempt has failed like another."""
+    reason = running.stopped()
+    if reason is None:
+        return RuntimeError(
+            "the coroutine was cancelled from within, and nobody had asked this task to stop; "
+            "raise TaskCancelled to end a task as cancelled"
+        )
+    return TaskCancelled(f"the coroutine was cancelled: {reason}")
 
 
 class ThreadExecutor:
@@ -119,6 +142,8 @@ class LoopExecutor:
     def _begin(self, running: Running) -> None:
         loop = asyncio.get_running_loop()
         running.handle = loop.create_task(self._run(running))
+        # a task that is cancelled before its first step never gets there, and says nothing of its end
+        running.handle.add_done_callback(lambda _: running.complete(Ended(error=cancelled(running))))
         if running.stop_reason is not None:
             running.handle.cancel()
 
@@ -129,8 +154,7 @@ class LoopExecutor:
             async with ascoped(running, context):
                 result = await running.entry.function(*args, **kwargs)
         except asyncio.CancelledError:
-            why = running.stop_reason or "nobody; it cancelled itself"
-            running.complete(Ended(error=TaskCancelled(f"the coroutine was cancelled: {why}")))
+            running.complete(Ended(error=cancelled(running)))
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its failure, not the worker's
             running.complete(Ended(error=error))
         else:

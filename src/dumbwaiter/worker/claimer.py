@@ -101,8 +101,9 @@ class Claimer:
 
     def _take_up_unknown(self) -> None:
         """Launch what the table says is ours and we do not know of: claims whose answer was lost."""
-        held = self._store.held(self._worker)
+        # in this order: one that ends in between is in neither, and must not be started a second time
         known = set(self._running())
+        held = self._store.held(self._worker)
         for task in held:
             if task.fence not in known:
                 log.info("task %s was claimed by a statement whose answer was lost; it starts now", task.id)

@@ -22,6 +22,9 @@ class Rescuer:
     After an outage of the database every heartbeat is old, those of the living too. So a rescuer holds still for one
     lease after its own last failed statement, or after the clock jumped: by then the living have been heard again. And it
     begins after `settle`, some heartbeats long, since it may be the first to reach a database that has just come back.
+
+    An outage need not fail anything: a frozen server, or a SQLite file that somebody keeps locked, answers in the end. So
+    slow answers count as an outage, and leases are counted to an instant that was read before the sweep.
     """
 
     def __init__(
@@ -50,12 +53,16 @@ class Rescuer:
             raise
 
     def _round(self) -> float:
-        self._mind_jumps(self._store.now())
+        asked = self._monotonic()
+        now = self._store.now()
+        self._mind_jumps(now)
         self._store.expire()
+        self._mind_slowness(asked)
         still = self._still_until - self._monotonic()
         if still > 0:
             return min(still, self._pause())
-        rescued = self._store.rescue(self._lease, limit=BATCH)
+        rescued = self._store.rescue(self._lease, now=now, limit=BATCH)
+        self._mind_slowness(asked)
         for task, outcome in rescued:
             log.warning("task %s was taken back from a dead worker: %s", task.id, outcome.error_message)
             self._took(task, outcome)
@@ -67,6 +74,13 @@ class Rescuer:
 
     def _hold_still(self) -> None:
         self._still_until = self._monotonic() + self._lease.total_seconds()
+
+    def _mind_slowness(self, asked: float) -> None:
+        """While we waited for an answer, others waited to be heard."""
+        took = self._monotonic() - asked
+        if took > self._lease.total_seconds() / 3:
+            log.warning("the database took %.1f s to answer; nothing is taken back for one lease", took)
+            self._hold_still()
 
     def _mind_jumps(self, now: datetime) -> None:
         """A jump of the database's clock (or of ours, after the machine slept) makes leases look longer than they were."""
