@@ -90,17 +90,10 @@ commit_of_changes() {
 
 mounts() {
   mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
-  [ -c "$root/dev/null" ] && [ -c "$root/dev/urandom" ] && return
-  mount -t tmpfs -o mode=755,size=1m tmpfs "$root/dev"
-  local device
-  for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
-    IFS=: read -r name major minor <<<"$device"
-    mknod -m 666 "$root/dev/$name" c "$major" "$minor"
-  done
-  ln -s /proc/self/fd "$root/dev/fd"
-  mkdir "$root/dev/pts"
+  rm -rf "$root/dev/shm" # debootstrap makes the devices, and this directory
+  mountpoint -q "$root/dev/pts" && return
   mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
-  ln -s pts/ptmx "$root/dev/ptmx"
+  ln -sf pts/ptmx "$root/dev/ptmx"
 }
 
 inside() { as_user "cd ~/dumbwaiter && export DUMBWAITER_TEST_FRESH=1 && $(printf '%q ' "$@")"; }
@@ -114,9 +107,8 @@ as_user() {
 }
 
 remove() {
-  umount "$root/dev/pts" 2>/dev/null || true
-  umount "$root/proc" "$root/dev" 2>/dev/null || true
-  if mountpoint -q "$root/proc" || mountpoint -q "$root/dev"; then
+  umount "$root/dev/pts" "$root/proc" 2>/dev/null || true
+  if mountpoint -q "$root/proc" || mountpoint -q "$root/dev/pts"; then
     echo "fresh machine: $root is still in use; stop what runs there first" >&2
     exit 1
   fi
