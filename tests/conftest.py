@@ -18,11 +18,11 @@ from tests.support.databases import KINDS, Database, Databases, Kind
 hypothesis.settings.register_profile("dumbwaiter", deadline=None)
 hypothesis.settings.load_profile("dumbwaiter")
 
-# The tests of a group run one at a time, in one process: the first measure times of many processes each, and none
-# of them shall meet the load of another; the others share the videos that they made, or a
-# browser.
+# The tests of a group run one at a time, in one process: the first two start many processes and measure times, and none
+# of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
 GROUPS = {
-    "times": ("tests/worker/", "tests/faults/", "tests/api/test_uvicorn.py"),
+    "faults": ("tests/faults/",),
+    "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
     "browser": ("tests/browser/",),
 }

@@ -220,3 +220,43 @@ def test_a_task_type_that_this_worker_does_not_know_is_left_for_one_that_does(
 
     assert Status.PENDING is waiter.get(unknown.id).status
     producer.close()
+
+
+def test_the_log_tells_how_each_attempt_ended(
+    waiter: Dumbwaiter, start_worker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dumbwaiter")
+    start_worker()
+    fine, flaky, hopeless = ended(
+        waiter,
+        [
+            waiter.enqueue("nap", {"seconds": 0}),
+            waiter.enqueue("flaky", {"failures": 1}),
+            waiter.enqueue("hopeless"),
+        ],
+    )
+
+    assert f"nap {fine.id}, attempt 1: success" in caplog.text
+    assert (
+        f"flaky {flaky.id}, attempt 1: failed, again in 0.1 s: the line was cut in attempt 1" in caplog.text
+    )
+    assert f"hopeless {hopeless.id}, attempt 1: failed for good: there is no month 13" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_worker_says_why_it_leaves_due_tasks(
+    here: Place, waiter: Dumbwaiter, start_worker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = here.app()
+    producer.task("from-the-next-release")(lambda: None)
+    producer.enqueue("from-the-next-release")
+    waiter.task("paint", needs={"gpu_memory": 24})(lambda: None)
+    waiter.enqueue("paint")
+    start_worker({"default": 2}, capacity={"gpu_memory": 8})
+    until(lambda: "they need gpu_memory=24 (it has 8); see --capacity" in caplog.text)
+
+    assert (
+        "due tasks of type from-the-next-release, and this worker leaves them: that type is not registered"
+        in caplog.text
+    )
+    producer.close()

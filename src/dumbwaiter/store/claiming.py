@@ -175,3 +175,15 @@ def queues_with_work(db: Database, connection: Connection) -> list[str]:
         if name is None:
             return found
         found.append(str(name))
+
+
+def ready_types(db: Database, connection: Connection, queue: str, limit: int = 100) -> list[str]:
+    """The types of the first tasks that are due in a queue."""
+    tasks = db.tables.tasks
+    first = (
+        sa.select(tasks.c.task_type)
+        .where(tasks.c.ready, tasks.c.status == PENDING, tasks.c.queue == queue)
+        .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
+        .limit(limit)
+    ).subquery()
+    return [str(row[0]) for row in connection.execute(sa.select(first.c.task_type).distinct())]

@@ -258,6 +258,11 @@ class Store:
         with self.connections.reading() as connection:
             return claiming.queues_with_work(self.db, connection)
 
+    def ready_types(self, queue: str) -> list[str]:
+        """The types of the first hundred tasks that are due in a queue."""
+        with self.connections.reading() as connection:
+            return claiming.ready_types(self.db, connection, queue)
+
     def held(self, worker: str) -> list[Task]:
         """What the table says that this worker runs."""
         tasks = self.tables.tasks

@@ -12,6 +12,7 @@ from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
 from dumbwaiter.worker.slots import Slots
+from dumbwaiter.worker.unclaimed import Unclaimed
 
 log = logging.getLogger("dumbwaiter")
 
@@ -42,12 +43,18 @@ class Claimer:
         self._running = running
         self._poll = poll.total_seconds()
         self._beat_for = grace + BEAT_MARGIN
+        self._unclaimed = Unclaimed(store, registry, slots)
         self._uncertain = False
         self._closed = False
+        self._disowned = False
 
     def close(self) -> None:
         """Claim nothing from now on."""
         self._closed = True
+
+    def disown(self) -> None:
+        """A claim whose answer comes after this is left to the rescuer: the worker is about to end."""
+        self._disowned = True
 
     @property
     def open(self) -> bool:
@@ -61,8 +68,12 @@ class Claimer:
         more = False
         for queue in self._queues():
             want = self._want(queue)
-            if want is not None:
-                more |= len(self._claim(want)) == want.slots
+            if want is None:
+                continue
+            claimed = len(self._claim(want))
+            if not claimed:
+                self._unclaimed.look(queue)
+            more |= claimed == want.slots
         return 0.0 if more else self._poll * random.uniform(0.8, 1.0)
 
     def _queues(self) -> Iterable[str]:
@@ -91,6 +102,8 @@ class Claimer:
             # the database may have made tasks ours without our hearing of it; our own heartbeat would keep them for ever
             self._uncertain = True
             raise
+        if self._disowned:
+            return []
         for task in claimed:
             self._take_up(task)
         return claimed

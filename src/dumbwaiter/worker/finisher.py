@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections.abc import Callable
+from datetime import timedelta
 
 from dumbwaiter.errors import StoreError
 from dumbwaiter.retry import message, type_name
@@ -75,10 +76,47 @@ class Finisher:
             log.warning(
                 "attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id
             )
+        else:
+            tell(end, status)
         try:
             self._settled(end, status)
         except Exception:
             log.exception("after the end of task %s", task.id)
+
+
+def tell(end: Finish, status: Status) -> None:
+    """One line for each end of an attempt: what it was, how it went, and what comes next."""
+    task, outcome = end.task, end.outcome
+    name = f"{task.task_type} {task.id}, attempt {task.attempt}"
+    match outcome.kind:
+        case _ if status is Status.CANCELLED:
+            log.info("%s: cancelled", name)
+        case Kind.SUCCEED:
+            log.info("%s: success", name)
+        case Kind.RETRY:
+            log.warning(
+                "%s: %s, again in %s: %s", name, failed(outcome), shown(outcome.delay), outcome.error_message
+            )
+        case Kind.FAIL:
+            log.error(
+                "%s: %s for good: %s\n%s",
+                name,
+                failed(outcome),
+                outcome.error_message,
+                outcome.traceback or "",
+            )
+        case Kind.SNOOZE:
+            log.info("%s: comes back in %s", name, shown(outcome.delay))
+        case _:
+            log.info("%s: back in its queue: %s", name, outcome.error_message)
+
+
+def failed(outcome: Outcome) -> str:
+    return outcome.attempt_outcome.value.replace("_", " ")
+
+
+def shown(delay: timedelta) -> str:
+    return f"{delay.total_seconds():.1f} s" if delay < timedelta(minutes=2) else str(delay).split(".")[0]
 
 
 def refused(error: Exception) -> Outcome:

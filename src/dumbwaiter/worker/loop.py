@@ -46,6 +46,8 @@ LOOK = 0.05
 LAST_WORDS = 1.0
 # How long the last ends may wait for a database that is away before they are left to the rescuer.
 FLUSH = 10.0
+# How long anything else of a stop waits for it.
+BRIEFLY = 2.0
 WAIT_FOR_SCHEMA = 5.0
 
 
@@ -135,6 +137,7 @@ class Worker:
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
+        self._time_duty = Duty("timekeeper", self._watcher.keep_time)
         self._stage_duty = Duty("stager", lambda: stage(store))
         self._housekeeping = [
             Duty("listener", self._listener.round),
@@ -189,7 +192,7 @@ class Worker:
 
     @property
     def _duties(self) -> list[Duty]:
-        return [self._finish_duty, self._watch_duty, self._claim_duty, *self._housekeeping]
+        return [self._finish_duty, self._watch_duty, self._time_duty, self._claim_duty, *self._housekeeping]
 
     def _wait_for_schema(self) -> bool:
         """Wait until there are tables of our version, and say once what is being waited for. False if stopped meanwhile."""
@@ -260,6 +263,7 @@ class Worker:
             self._running[task.fence] = running
         self._runner.start(running)
         self._watch_duty.wake()
+        self._time_duty.wake()
 
     def _over(self, running: Running, end: Finish | None) -> None:
         """The code of an attempt has ended. Its slot is free; the task stays ours until its end is written."""
@@ -321,9 +325,10 @@ class Worker:
                 self._begin.join()
             if not self._claim_duty.started:
                 return
-            self._mark_stopping()
             self._claim_duty.stop()
-            self._claim_duty.join()
+            self._briefly(self._mark_stopping)
+            if not self._claim_duty.join(BRIEFLY):
+                self._claimer.disown()
             self._wait_for_tasks()
             self._release_the_rest()
             self._flush()
@@ -347,7 +352,10 @@ class Worker:
         until = time.monotonic() + self._grace.total_seconds()
         if busy := len(self._at_work()):
             log.info(
-                "worker %s stops; %d tasks have %.0f s to end", self.name, busy, self._grace.total_seconds()
+                "worker %s stops; %d tasks have %.0f s to end (signal again to hurry)",
+                self.name,
+                busy,
+                self._grace.total_seconds(),
             )
         while self._at_work() and time.monotonic() < until and not self._hurry.is_set():
             time.sleep(LOOK)
@@ -374,13 +382,12 @@ class Worker:
         self._listener.stop()
         for duty in self._duties:
             duty.stop()
-        for duty in self._duties:
-            duty.join(2)
+        self._briefly(lambda: [duty.join() for duty in self._duties])
         for executor in self._executors.values():
             executor.close()
         self._heartbeat.stop()
         if self._registered:
-            self._unregister()
+            self._briefly(self._unregister)
         self._workdirs.close()
         log.info("worker %s ended", self.name)
 
@@ -389,6 +396,13 @@ class Worker:
             self.store.unregister(self.name)
         except StoreError as error:
             log.warning("worker %s could not be taken off the list: %s", self.name, error)
+
+    @staticmethod
+    def _briefly(work: Callable[[], object]) -> None:
+        """Do it, but let a database that does not answer hold up the stop for no longer than this."""
+        thread = threading.Thread(target=work, name="dumbwaiter-briefly", daemon=True)
+        thread.start()
+        thread.join(BRIEFLY)
 
     @staticmethod
     def _wait(over: Callable[[], bool], seconds: float) -> bool:
