@@ -1,4 +1,4 @@
-"""A proxy before a database server that loses the answer to one message."""
+"""A proxy before a database server that loses the answer to one message, or falls silent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ class Swallower:
     """Passes everything on, until `swallow` is set: then the answer to the next message with that text is lost.
 
     The server has done what it was asked by then; the client's connection is reset before it hears of it.
+    Once it is `silent` no connection breaks, but nothing comes through any more.
     """
 
     def __init__(self, server: tuple[str, int]) -> None:
         self.server = server
         self.swallow: bytes | None = None
+        self.silent = False
         self.swallowed = threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
@@ -38,6 +40,8 @@ class Swallower:
     def requests(self, client: socket.socket, upstream: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65_536):
+                if self.silent:
+                    continue
                 if self.swallow is not None and self.swallow in data:
                     self.swallow = None
                     self.lost = client

@@ -20,6 +20,7 @@ from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable
 from dumbwaiter.store.connections import Connections, FairLock, Undone, normal_url
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status
+from dumbwaiter.worker import beat
 from tests.store.proxies import swallower
 from tests.store.world import SERVERS, at, end, enqueued, new, started, store_of, until, want
 
@@ -86,6 +87,40 @@ def test_a_sqlite_file_that_is_none_is_told_as_unavailable(tmp_path):
 
 
 # a connection that is lost when the server has done its work already
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_that_falls_silent_is_given_up_and_found_again(empty_store, kind, monkeypatch):
+    monkeypatch.setattr("dumbwaiter.store.connections.ANSWER", 1.0)
+    monkeypatch.setattr("dumbwaiter.store.connections.CONNECT", 2)
+    with swallower(empty_store(kind).settings.database) as (proxy, url):
+        store = store_of(url)
+        task = enqueued(store)
+        proxy.silent = True
+        asked = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="the database cannot be used"):
+            store.find()
+        took = time.monotonic() - asked
+        proxy.silent = False
+
+        assert took < 5
+        assert [task.id] == [found.id for found in store.find()]
+        store.close()
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize("pgbouncer", [False, True])
+def test_the_heartbeat_keeps_the_options_of_a_postgresql_address_and_adds_none(empty_store, pgbouncer):
+    url = sa.make_url(empty_store("postgresql").settings.database)
+    options = {} if pgbouncer else {"options": "-c statement_timeout=7s"}
+    connections = Connections(
+        url.update_query_dict(options).render_as_string(hide_password=False), pgbouncer=pgbouncer
+    )
+    with beat.connector(*connections.bare())() as connection:
+        told = connection.execute("SHOW statement_timeout").fetchone()[0]
+    connections.close()
+
+    assert told == ("0" if pgbouncer else "7s")
 
 
 @pytest.mark.parametrize("kind", SERVERS)

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,10 @@ STATEMENT_AT_FAULT = frozenset({1054, 1264, 1366, 1406, 3819, 4025})
 TRIES = 10
 # A lock wait takes up to 5 s, so the tries have a time limit as well.
 LOCK_WAIT = 5
+# Without it a server that fell silent (a cable, a firewall, a frozen machine) is waited for until TCP gives up: 15 minutes,
+# or for ever behind a proxy. More than a lock wait, and well within a lease.
+ANSWER = 10.0
+CONNECT = 5
 LONGEST = 10.0
 SQLITE_PATIENCE = 60.0
 BUSY_TIMEOUT = 30_000
@@ -100,17 +104,27 @@ class Connections:
         if self._engine is None:
             with self._making:
                 if self._engine is None:
-                    self._engine = self._made()
+                    self._engine = self._made(ANSWER)
         return self._engine
 
-    def _made(self) -> Engine:
+    def _made(self, answer: float | None) -> Engine:
         match self.dialect.name:
             case "sqlite":
                 return sqlite_engine(self.url)
             case "postgresql":
-                return postgresql_engine(self.url, pgbouncer=self._pgbouncer)
+                return postgresql_engine(self.url, pgbouncer=self._pgbouncer, answer=answer)
             case _:
-                return mysql_engine(self.url)
+                return mysql_engine(self.url, answer=answer)
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Iterator[Connection]:
+        """A connection whose statements may take as long as they need, such as an index on a large table."""
+        engine = self._made(None)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -181,10 +195,10 @@ class Connections:
         if self.dialect.name == "postgresql":
             # SQLAlchemy hands over its adapters too: an object of this process
             plain = {name: value for name, value in arguments.items() if name != "context"}
-            return "psycopg", plain | {"connect_timeout": 10}
+            return "psycopg", plain | {"connect_timeout": CONNECT}
         # under REPEATABLE READ the beat of one worker would wait for every running row that another one is writing
         start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        return "pymysql", dict(arguments) | {"connect_timeout": 10, "init_command": start}
+        return "pymysql", dict(arguments) | {"connect_timeout": CONNECT, "init_command": start}
 
     def close(self) -> None:
         if self._engine is not None:
@@ -219,8 +233,10 @@ def told() -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        if unusable(error):
-            raise DatabaseUnavailable(f"the database cannot be used: {first_line(error.orig)}") from error
+        if unusable(error) or mend(error):
+            raise DatabaseUnavailable(
+                f"the database cannot be used: {first_line(error.orig)}{mend(error)}"
+            ) from error
         raise
     except sa.exc.TimeoutError as error:
         raise DatabaseUnavailable(
@@ -235,6 +251,18 @@ def unusable(error: sa.exc.DBAPIError) -> bool:
     if mysql_error(error) in STATEMENT_AT_FAULT or worth_another_try(error):
         return False
     return isinstance(error, sa.exc.OperationalError)
+
+
+def mend(error: sa.exc.DBAPIError) -> str:
+    """What to do about a database that is none, or is not there."""
+    said = first_line(error.orig)
+    if said == "file is not a database":
+        return "; it is another program's or damaged: name another one, DUMBWAITER_DATABASE=sqlite:///path/to/tasks.db"
+    # psycopg gives no code (3D000) for what a server says while it is connected to
+    missing = code(error) == "3D000" or ("FATAL" in said and "database" in said and "does not exist" in said)
+    if missing or mysql_error(error) == 1049:
+        return "; Dumbwaiter creates tables but no database: create it (CREATE DATABASE …), then run `dumbwaiter migrate`"
+    return ""
 
 
 def broke(error: DatabaseUnavailable) -> bool:
@@ -356,19 +384,50 @@ def use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(random.uniform(0.001, 0.02))
 
 
-def postgresql_engine(url: URL, *, pgbouncer: bool) -> Engine:
+def postgresql_engine(url: URL, *, pgbouncer: bool, answer: float | None) -> Engine:
     try:
         import psycopg  # noqa: F401
     except ImportError:
         raise MissingExtra("psycopg", "postgresql") from None
-    connect: dict[str, Any] = {"connect_timeout": 10, "application_name": "dumbwaiter"}
+    connect: dict[str, Any] = {"connect_timeout": CONNECT, "application_name": "dumbwaiter"}
     if pgbouncer:
         # in transaction mode the next statement may meet another server connection, which knows no prepared statements
         connect["prepare_threshold"] = None
     else:
         # one row that somebody's open transaction holds must not stop a worker; a pooler refuses such options
         connect["options"] = with_option(url, f"-c lock_timeout={LOCK_WAIT}s")
-    return sa.create_engine(url, connect_args=connect, pool_size=5, max_overflow=20, pool_pre_ping=True)
+    engine = sa.create_engine(url, connect_args=connect, pool_size=5, max_overflow=20, pool_pre_ping=True)
+    if answer is not None:
+        limit_answers(engine, answer)
+    return engine
+
+
+def limit_answers(engine: Engine, seconds: float) -> None:
+    """Give up on a PostgreSQL server that does not answer. Neither libpq nor psycopg has a setting for that."""
+    import psycopg
+
+    class Impatient(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **how: Any) -> Any:
+            return super().wait(self._limited(gen), *args, **how)
+
+        def _limited(self, talk: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            until = time.monotonic() + seconds
+            try:
+                wanted = next(talk)
+                while True:
+                    # psycopg comes back ten times a second, with nothing if nothing was heard
+                    heard = yield wanted
+                    if not heard and time.monotonic() > until:
+                        self.pgconn.finish()  # so that the pool sees that it is dead
+                        raise psycopg.OperationalError(f"the server has not answered for {seconds:.0f} s")
+                    wanted = talk.send(heard)
+            except StopIteration as end:
+                return end.value
+
+    def connect(_dialect: Any, _record: Any, arguments: Any, named: Any) -> Any:
+        return Impatient.connect(*arguments, **named)
+
+    sa.event.listen(engine, "do_connect", connect)
 
 
 def with_option(url: URL, option: str) -> str:
@@ -377,7 +436,7 @@ def with_option(url: URL, option: str) -> str:
     return f"{option} {given if isinstance(given, str) else ' '.join(given)}".strip()
 
 
-def mysql_engine(url: URL) -> Engine:
+def mysql_engine(url: URL, *, answer: float | None) -> Engine:
     try:
         import pymysql  # noqa: F401
     except ImportError:
@@ -388,7 +447,12 @@ def mysql_engine(url: URL) -> Engine:
     )
     return sa.create_engine(
         url,
-        connect_args={"connect_timeout": 10, "init_command": start},
+        connect_args={
+            "connect_timeout": CONNECT,
+            "read_timeout": answer,
+            "write_timeout": answer,
+            "init_command": start,
+        },
         # under REPEATABLE READ a SKIP LOCKED select locks gaps, and claimers stand in each other's way
         isolation_level="READ COMMITTED",
         pool_size=5,

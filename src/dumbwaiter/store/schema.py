@@ -111,7 +111,7 @@ class Schema:
             with self._connections.writing() as connection:
                 yield connection
             return
-        with self._connections.engine.connect() as connection:
+        with self._connections.unhurried() as connection:
             yield connection
             connection.commit()
 

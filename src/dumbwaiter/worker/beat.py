@@ -26,6 +26,8 @@ from typing import Any
 
 # How soon a beat that was undone for somebody's lock is sent again.
 AGAIN = 0.02
+# A server that does not answer for so long is tried again on a new connection, well within a lease.
+ANSWER = 10.0
 NOT_ALIVE = frozenset("TtZX")
 
 
@@ -34,6 +36,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # a terminal sends these to the whole group; the worker decides when its heartbeat ends
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, silent)
     sys.path[:] = order["path"]
     beat = Beat(order)
     moved = time.monotonic()
@@ -48,6 +51,10 @@ def main() -> int:
         if beat.due() and not wedged and state_of(order["parent"]) not in NOT_ALIVE:
             beat()
         wait = beat.wait()
+
+
+def silent(number: int, frame: Any) -> None:
+    raise TimeoutError(f"the database has not answered for {ANSWER:.0f} s")
 
 
 def read_order() -> dict[str, Any]:
@@ -96,9 +103,14 @@ class Beat:
         """One beat. If it cannot be sent it is tried again soon, on a new connection."""
         started = time.monotonic()
         try:
-            if self._connection is None:
-                self._connection = self._connect()
-            self._send()
+            # not every driver can be told how long to wait for an answer
+            signal.setitimer(signal.ITIMER_REAL, ANSWER)
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                self._send()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
             self._next, self._told = started + self._interval, ""
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own, and all mean: try again
             if undone(error):
@@ -136,7 +148,7 @@ def undone(error: Exception) -> bool:
 
 
 def connect_mysql(module: Any, arguments: dict[str, Any]) -> Any:
-    connection = module.connect(**arguments, autocommit=True, read_timeout=10, write_timeout=10)
+    connection = module.connect(**arguments, autocommit=True)
     with connection.cursor() as cursor:
         # under REPEATABLE READ the update would lock the gaps between its rows, and other people's inserts with them
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -147,10 +159,8 @@ def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """How to open a connection on which each statement commits by itself."""
     module = importlib.import_module(driver)
     if driver == "psycopg":
-        # a half-open connection must be noticed well within a lease
-        return lambda: module.connect(
-            **arguments, autocommit=True, prepare_threshold=None, options="-c statement_timeout=10000"
-        )
+        # no options of ours: a pooler refuses them, and the address may have some
+        return lambda: module.connect(**arguments, autocommit=True, prepare_threshold=None)
     if driver == "pymysql":
         return lambda: connect_mysql(module, arguments)
     return lambda: module.connect(**arguments, isolation_level=None)

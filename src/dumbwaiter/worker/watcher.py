@@ -42,10 +42,16 @@ class Watcher:
         running = self._running()
         if not running:
             return IDLE
-        # first what needs no database: it has to work during an outage too
-        self._end_overdue(running)
         self._look(running)
         self._write_progress(running)
+        return LOOK
+
+    def keep_time(self) -> float:
+        """End what is over its time. Without the database, which may be silent for as long as it likes."""
+        running = self._running()
+        if not running:
+            return IDLE
+        self._end_overdue(running)
         return self._until_next(running)
 
     def ask(self, running: Running, reason: Stop) -> None:
