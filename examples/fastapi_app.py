@@ -1,18 +1,21 @@
 """A FastAPI application that makes reports in the background. Run it: uvicorn fastapi_app:app"""
 
 from datetime import timedelta
+from typing import Annotated
 
 from fastapi import FastAPI, HTTPException, Request
+from pydantic import Field
 
 from dumbwaiter import Dumbwaiter, Retry, TaskContext
 from dumbwaiter.integrations.fastapi import lifespan, router
 
 # SQLite and files in .dumbwaiter/; in production: Dumbwaiter("postgresql://…", files="s3://…")
 waiter = Dumbwaiter()
+Month = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}$")]
 
 
 @waiter.task("sales-report", retry=Retry(max_retries=3), timeout=timedelta(minutes=5), http=True)
-def sales_report(ctx: TaskContext, month: str, rows: int = 1000) -> dict[str, int]:
+def sales_report(ctx: TaskContext, month: Month, rows: int = 1000) -> dict[str, int]:
     """Write a report, line by line, and publish it as a download."""
     path = ctx.workdir / "report.csv"
     with path.open("w") as report:

@@ -71,6 +71,19 @@ def test_a_form_of_another_page_cannot_enqueue(client: httpx.Client) -> None:
     assert (form.status_code, blob.status_code) == (415, 415)
 
 
+def test_a_body_of_another_kind_and_a_body_that_is_no_json_are_two_problems(client: httpx.Client) -> None:
+    kind = client.post("/tasks/greet", content=b"name=Eve", headers={"Content-Type": "text/plain"}).json()
+    text = client.post(
+        "/tasks/greet", content=b"name=Eve", headers={"Content-Type": "application/json"}
+    ).json()
+
+    assert (kind["type"], kind["title"]) == (
+        "urn:dumbwaiter:unsupported-media-type",
+        "Unsupported media type",
+    )
+    assert (text["type"], text["title"]) == ("urn:dumbwaiter:not-json", "Not json")
+
+
 def test_the_same_request_twice_is_one_task(client: httpx.Client) -> None:
     headers = {"Idempotency-Key": "order-42"}
     first = client.post("/tasks/greet", json={"name": "Kitchen"}, headers=headers)

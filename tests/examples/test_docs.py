@@ -20,7 +20,8 @@ from dumbwaiter.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-RUNNABLE = re.compile(r"^```python runnable\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A page whose code goes into several files names them: the last one named is the program.
+RUNNABLE = re.compile(r"^```python runnable *(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 STORIES = [page for page in PAGES if RUNNABLE.search(page.read_text(encoding="utf-8"))]
 
@@ -29,24 +30,46 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", STORIES, ids=named)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    story = tmp_path / "story.py"
-    story.write_text("\n".join(RUNNABLE.findall(page.read_text(encoding="utf-8"))), encoding="utf-8")
+def told_by(page: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a page's code, as its reader would: in files of these names, in an empty directory."""
+    program = "story.py"
+    for name, code in RUNNABLE.findall(page.read_text(encoding="utf-8")):
+        program = name or "story.py"
+        with (directory / program).open("a", encoding="utf-8") as file:
+            file.write(f"{code}\n")
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("DUMBWAITER_", "APP_ENV"))
     }
-
-    told = subprocess.run(
-        [sys.executable, "-W", "error", story.name],
-        cwd=tmp_path,
+    return subprocess.run(
+        [sys.executable, "-W", "error", program],
+        cwd=directory,
         env=environ,
         capture_output=True,
         text=True,
         timeout=50,
     )
 
+
+@pytest.mark.parametrize("page", STORIES, ids=named)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    told = told_by(page, tmp_path)
+
     assert told.returncode == 0, told.stderr
+
+
+def test_the_tutorial_shows_what_its_program_prints(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorial" / "first-task.md"
+    [shown] = re.findall(r"^```text\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+    printed = told_by(page, tmp_path).stdout
+
+    # its ids are new each time, and how often it looks at a running task depends on the machine
+    assert {same(line) for line in printed.splitlines()} <= {same(line) for line in shown.splitlines()}
+    assert printed.splitlines()[-1] == shown.splitlines()[-1]
+
+
+def same(line: str) -> str:
+    return re.sub(r"^[0-9a-f-]{36}", "ID", line).strip()
 
 
 def test_there_is_code_to_run() -> None:

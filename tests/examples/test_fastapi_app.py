@@ -26,7 +26,9 @@ def test_the_fastapi_example_makes_its_report(tmp_path: Path) -> None:
             task = until(lambda: found if (found := client.get(url).json())["finished_at"] else None)
             report = client.get(task["files"][0]["url"])
             stranger = client.get(url, headers={"X-User": "eve"})
+            no_month = client.post("/tasks/sales-report", json={"month": "November"})
 
     assert (task["status"], task["result"]) == ("success", {"rows": 1000})
     assert len(report.text.splitlines()) == 1000
     assert stranger.status_code == 404
+    assert (no_month.status_code, no_month.json()["errors"][0]["path"]) == (422, "month")

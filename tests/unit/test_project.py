@@ -134,4 +134,6 @@ def test_an_unknown_word_is_wrong_usage():
     result = subprocess.run([str(ROOT / "dev"), "dinner"], check=False, capture_output=True, text=True)
 
     assert result.returncode == 2
-    assert "./dev demo" in result.stderr
+    first, rest = result.stderr.split("\n", 1)
+    assert 'there is no word "dinner"' in first
+    assert "./dev demo" in rest

@@ -38,7 +38,11 @@ def refuse_other_media(headers: Mapping[str, str]) -> None:
     if given == "application/json" or given.endswith("+json"):
         return
     if given or "origin" in headers or "sec-fetch-site" in headers:
-        raise Refusal(415, "not-json", "Send a JSON object with the header Content-Type: application/json.")
+        raise Refusal(
+            415,
+            "unsupported-media-type",
+            "Send a JSON object with the header Content-Type: application/json.",
+        )
 
 
 def json_object(text: bytes) -> dict[str, Any]:

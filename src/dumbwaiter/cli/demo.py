@@ -32,7 +32,7 @@ class DemoFailed(RefusedError):
     """The demo's video was not made."""
 
 
-@command("demo", hidden=True)
+@command("demo")
 def demo(
     ctx: typer.Context,
     recording: Annotated[

@@ -72,7 +72,7 @@ def offered(waiter: Dumbwaiter) -> list[Offer]:
 
 def about_recording(recording: object) -> str:
     """A line about a recording: how long, how large."""
-    seconds = round(float(getattr(recording, "duration_ms", 0)) / 1000)
+    seconds = int(float(getattr(recording, "duration_ms", 0)) / 1000)  # players round down
     width, height = getattr(recording, "viewport", (0, 0))
     return f"Recorded session · {seconds // 60}:{seconds % 60:02d} · {width}\u00a0×\u00a0{height}"
 
