@@ -19,7 +19,7 @@ from dumbwaiter.executors.base import TaskContext
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry
-from dumbwaiter.settings import Settings
+from dumbwaiter.settings import Settings, duration
 from dumbwaiter.strict_json import dumps
 from dumbwaiter.task import Attempt, Status, Task
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+ADDRESS = re.compile(r"(sqlite|postgresql|postgres|mysql|mariadb)(\+\w+)?:")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -118,12 +119,12 @@ class TaskHandle(Generic[P, R]):
 
             task = export_orders.enqueue(customer_id=7, month="2026-11")
         """
-        arguments = self.entry.signature.bind(args, kwargs)
+        arguments = self.entry.signature.bind(args, kwargs, options=Options.__dataclass_fields__)
         return self._waiter._enqueue(self.entry, arguments, self._options)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """`enqueue` for coroutines."""
-        arguments = self.entry.signature.bind(args, kwargs)
+        arguments = self.entry.signature.bind(args, kwargs, options=Options.__dataclass_fields__)
         return await self._waiter._aenqueue(self.entry, arguments, self._options)
 
     def using(self, **options: Any) -> TaskHandle[P, R]:
@@ -183,6 +184,7 @@ class Dumbwaiter:
         **settings: Any,
     ) -> None:
         self.settings = Settings.load({"database": database, "files": files, "env": env, **settings})
+        check_address(self.settings.database)
         self.registry = Registry()
         self._scope = scope
         self._lock = threading.RLock()
@@ -219,12 +221,16 @@ class Dumbwaiter:
             @waiter.task("thumbnail", needs={"gpu_memory": 4}, isolate=True)
             def thumbnail(ctx: TaskContext, picture: int) -> None: ...
         """
+        if callable(name):
+            raise ConfigurationError(
+                f'write @waiter.task("{getattr(name, "__name__", "name")}"): a task type has a name of its own'
+            )
         self._check_terms(name, terms)
 
         def register(function: Callable[..., Any]) -> TaskHandle[Any, Any]:
             signature = Signature(name, function)
             entry = TaskType(
-                name, function, signature, reference=reference_of(function), **self._terms(terms)
+                name, function, signature, reference=reference_of(function), **self._terms(name, terms)
             )
             return TaskHandle(self, self.registry.add(entry))
 
@@ -249,7 +255,7 @@ class Dumbwaiter:
             signature,
             argv=tuple(str(word) for word in argv),
             publishes=tuple(publishes),
-            **self._terms(terms),
+            **self._terms(name, terms),
         )
         return TaskHandle(self, self.registry.add(entry))
 
@@ -262,8 +268,17 @@ class Dumbwaiter:
                 f"task {name!r}: there is no term {', '.join(sorted(unknown))}; the terms are: {', '.join(self.TERMS)}"
             )
 
-    def _terms(self, terms: Mapping[str, Any]) -> dict[str, Any]:
-        return {"timeout": self.settings.timeout, "retry": Retry(), "scope": self._scope} | dict(terms)
+        retry = terms.get("retry", Retry())
+        if not isinstance(retry, Retry):
+            raise ConfigurationError(
+                f"task {name!r}: retry={retry!r}; write retry=Retry(max_retries={retry!r}), or the like"
+            )
+
+    def _terms(self, name: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+        given = {"timeout": self.settings.timeout, "retry": Retry(), "scope": self._scope} | dict(terms)
+        if given["timeout"] is not None:
+            given["timeout"] = as_duration(f"task {name!r}: timeout", given["timeout"])
+        return given
 
     # producing
 
@@ -405,10 +420,10 @@ class Dumbwaiter:
 
         old = self.get(task_id)
         if not old.status.final:
-            raise IllegalMove(old, "retry", "cancel it first, or wait for its end")
+            raise IllegalMove(old, "retry", way="cancel it first, or wait for its end")
         if not force and old.display(self.store.now()) == "ready":
             raise IllegalMove(
-                old, "retry", "its result is still valid; force=True makes it again all the same"
+                old, "retry", way="its result is still good, and force=True makes it again all the same"
             )
         new = NewTask(
             id=str(uuid7()),
@@ -459,10 +474,30 @@ class Dumbwaiter:
             self.store.close()
 
 
+def as_duration(what: str, given: Any) -> timedelta:
+    """A duration from a timedelta, a number of seconds or text such as "5m". Raises ConfigurationError."""
+    try:
+        return duration(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}") from None
+
+
+def check_address(database: str) -> None:
+    """Raises ConfigurationError for an address that can be none of ours; what is wrong with it otherwise is said at use.
+
+    By its look only: SQLAlchemy, which knows better, takes half a second to import.
+    """
+    if not ADDRESS.match(database):
+        raise ConfigurationError(
+            f"database={database.split('@')[-1]!r}: write sqlite:///path/to/tasks.db, postgresql://user@host/name "
+            "or mysql://user@host/name"
+        )
+
+
 def checked_id(task_id: str) -> str:
     """Ids are lower-case UUIDs; anything else is nobody's."""
-    if not UUID.fullmatch(task_id):
-        raise UnknownTask(task_id[:100])
+    if not UUID.fullmatch(str(task_id)):
+        raise UnknownTask(str(task_id)[:100])
     return task_id
 
 

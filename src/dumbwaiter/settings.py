@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import logging
 import os
 import re
 import tomllib
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError
+
+log = logging.getLogger("dumbwaiter")
 
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
@@ -106,6 +110,7 @@ class Settings:
         for name, value in (given or {}).items():
             if value is not None:
                 take(name, value, "argument")
+        warn_of_misspelt(environ)
         return cls(**values, origins=origins)
 
     @property
@@ -128,6 +133,23 @@ class Settings:
 KINDS: dict[str, Any] = {
     entry.name: type(entry.default) for entry in dataclasses.fields(Settings) if entry.name != "origins"
 }
+
+
+# Read by other parts than `Settings`: tools, inputs, tests.
+OTHER_VARIABLES = frozenset({"CHROMIUM", "FFMPEG", "PYTHON", "RECORDINGS", "TAG", "TEST"})
+
+
+def warn_of_misspelt(environ: Mapping[str, str]) -> None:
+    """A variable of ours that nobody reads is most likely misspelt: say so, since it would be ignored in silence."""
+    for variable in environ:
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or name in KINDS or name.split("_")[0].upper() in OTHER_VARIABLES:
+            continue
+        near = difflib.get_close_matches(name, KINDS, n=1)
+        hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
+        log.warning(
+            "the environment variable %s is no setting of Dumbwaiter and is ignored%s", variable, hint
+        )
 
 
 def parsed(name: str, value: Any, origin: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -111,9 +111,15 @@ class Signature:
         """Make the model now, so that a wrong annotation is refused at registration rather than at the first call."""
         self._model  # noqa: B018 - a cached property, made here on purpose
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Positional and named arguments under their names. Raises InvalidArguments."""
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, options: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Positional and named arguments under their names. Raises InvalidArguments.
+
+        `options` are names that belong to `using(…)`; among the arguments they are a slip that is told as one.
+        """
         named = dict(kwargs)
+        self._refuse_misplaced(named, options)
         names = [
             parameter.name
             for parameter in self.parameters
@@ -129,6 +135,24 @@ class Signature:
                 raise InvalidArguments(self.task_type, [(name, "given twice")])
             named[name] = value
         return named
+
+    def _refuse_misplaced(self, named: Mapping[str, Any], options: Collection[str]) -> None:
+        misplaced = [name for name in named if name in options and not self._takes(name)]
+        if misplaced:
+            raise InvalidArguments(
+                self.task_type,
+                [(name, f"{self._no_such()}; give options with .using({name}=…)") for name in misplaced],
+            )
+
+    def _takes(self, name: str) -> bool:
+        return any(
+            parameter.name == name or parameter.kind is inspect.Parameter.VAR_KEYWORD
+            for parameter in self.parameters
+        )
+
+    def _no_such(self) -> str:
+        names = ", ".join(parameter.name for parameter in self.parameters)
+        return f"there is no such parameter; the parameters are: {names or 'none'}"
 
     @cached_property
     def _variadic(self) -> frozenset[str]:
@@ -152,7 +176,7 @@ class Signature:
                 else self._model.model_validate(dict(arguments))
             )
         except ValidationError as error:
-            raise InvalidArguments(self.task_type, _told(error)) from None
+            raise InvalidArguments(self.task_type, self._told(error)) from None
         return self._stored(checked)
 
     def _faults(self, name: str, value: Any) -> list[tuple[str, str]]:
@@ -182,7 +206,7 @@ class Signature:
         try:
             checked = self._model.model_validate_json(dumps(dict(payload)))
         except ValidationError as error:
-            raise InvalidArguments(self.task_type, _told(error)) from None
+            raise InvalidArguments(self.task_type, self._told(error)) from None
         given = {
             name: getattr(checked, _field(name))
             for name in payload
@@ -197,10 +221,24 @@ class Signature:
             for parameter in self.parameters
             if parameter.default is inspect.Parameter.empty and parameter.name not in payload
         ]
-        unknown = [(name, "unknown") for name in payload if name not in names]
+        unknown = [(name, self._no_such()) for name in payload if name not in names]
         if missing or unknown:
             raise InvalidArguments(self.task_type, missing + unknown)
         return dict(payload)
+
+    def _told(self, error: Any) -> list[tuple[str, str]]:
+        """Every fault that pydantic found: (path, sentence)."""
+        return [
+            (_path(entry["loc"]), self._sentence(entry))
+            for entry in error.errors(include_url=False, include_context=False)
+        ]
+
+    def _sentence(self, entry: Mapping[str, Any]) -> str:
+        if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
+            return self._no_such()
+        if entry["type"] == "missing":
+            return "missing"
+        return str(entry["msg"]).removeprefix("Value error, ")
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments, for forms and API documentation."""
@@ -225,14 +263,6 @@ def _with_alias(default: Any, name: str) -> Any:
     from pydantic import Field
 
     return Field(default, alias=name)
-
-
-def _told(error: Any) -> list[tuple[str, str]]:
-    """Every fault that pydantic found: (path, sentence)."""
-    return [
-        (_path(entry["loc"]), str(entry["msg"]))
-        for entry in error.errors(include_url=False, include_context=False)
-    ]
 
 
 def _path(place: tuple[int | str, ...]) -> str:
