@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from datetime import timedelta
 from typing import Any
 
@@ -57,6 +58,30 @@ def test_two_functions_under_one_name_are_refused_and_the_same_one_again_is_not(
 
     with pytest.raises(ConfigurationError, match="two task types named 't'"):
         registry.add(entry("t", coroutine))
+
+
+def test_functions_of_one_name_in_two_modules_are_not_the_same_task_type():
+    registry = Registry()
+    registry.add(entry("t", work))
+    other = types.FunctionType(work.__code__, {}, "work")
+    other.__module__ = "shop.mails"
+
+    with pytest.raises(
+        ConfigurationError, match=r"two task types named 't', .*test_registry:work and shop\.mails:work"
+    ):
+        registry.add(entry("t", other))
+
+    other.__module__ = "__main__"  # the module was started, and is imported by its name as well
+    assert registry.add(entry("t", other)) is registry["t"]
+
+
+def test_two_commands_under_one_name_are_refused_and_the_same_one_again_is_not():
+    registry = Registry()
+    registry.add(entry("t", argv=("ls",)))
+    registry.add(entry("t", argv=("ls",)))
+
+    with pytest.raises(ConfigurationError, match="two task types named 't'"):
+        registry.add(entry("t", argv=("rm", "-r")))
 
 
 @pytest.mark.parametrize(

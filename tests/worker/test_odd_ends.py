@@ -213,6 +213,18 @@ def test_a_coroutine_that_is_cancelled_before_its_first_step_is_not_taken_for_on
     assert place.worker.abandoned == 0
 
 
+@pytest.mark.parametrize("content_type", ["text", "a/b\0", "a/b\r\nX-Evil: 1", "a/" + "b" * 200, "a/b; c=é"])
+def test_a_content_type_that_is_none_is_refused_by_publish(place: Place, content_type: str) -> None:
+    def odd(ctx: TaskContext) -> None:
+        (ctx.workdir / "menu.txt").write_text("soup", encoding="utf-8")
+        ctx.publish("menu.txt", content_type="text/plain; charset=utf-8")
+        ctx.publish("menu.txt", content_type=content_type)
+
+    task = place.run(odd)
+    assert (Status.FAILED, "ValueError") == (task.status, task.error_type)
+    assert str(task.error_message).startswith("content_type ")
+
+
 def test_a_file_that_is_published_after_the_end_belongs_to_nobody_and_takes_no_other_with_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

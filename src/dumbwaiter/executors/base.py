@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,10 @@ from dumbwaiter.task import Progress, Task, clamped
 
 if TYPE_CHECKING:
     from dumbwaiter.executors.registry import TaskType
+
+
+# It becomes a header of the download: type/subtype and parameters (RFC 9110, 8.3.1), in ASCII, on one line.
+CONTENT_TYPE = re.compile(r"(?=.{1,200}\Z)[\w.+!#$&^-]+/[\w.+!#$&^-]+(\s*;[ -~]*)?", re.ASCII)
 
 
 class Stop(StrEnum):
@@ -162,12 +167,16 @@ class TaskContext:
         Of two with one name the last wins. `path` is relative to the work directory unless absolute. `filename` (default: the path's last part) has at most
         200 bytes and no `/`. `expires` is how long the file is kept after it was published; by default as long as the task.
 
-        Raises ValueError for an impossible filename, FileNotFoundError, LostClaim if the attempt was superseded.
+        Raises ValueError for an impossible filename or content type, FileNotFoundError, LostClaim if the attempt was superseded.
         """
         source = self.workdir / path
         name = filename if filename is not None else source.name
         if not name or "/" in name or "\0" in name or name in {".", ".."} or len(name.encode()) > 200:
             raise ValueError(f"filename {name!r}: give 1 to 200 bytes without a slash")
+        if content_type is not None and not CONTENT_TYPE.fullmatch(content_type):
+            raise ValueError(
+                f"content_type {content_type!r}: give one such as text/csv, at most 200 characters"
+            )
         if not source.is_file():
             raise FileNotFoundError(f"there is no file to publish at {source}")
         self._link.publish(Publication(source, name, content_type, expires))

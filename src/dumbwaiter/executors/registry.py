@@ -74,8 +74,11 @@ class Registry:
                 f"task type name {entry.name!r}: letters, digits and . _ : - only, at most 100, and not one of the signs first"
             )
         taken = self._types.get(entry.name)
-        if taken is not None and taken.function.__qualname__ != entry.function.__qualname__:
-            raise ConfigurationError(f"there are two task types named {entry.name!r}; choose another name")
+        if taken is not None and not same(taken, entry):
+            raise ConfigurationError(
+                f"there are two task types named {entry.name!r}, {taken.reference or taken.argv} and "
+                f"{entry.reference or entry.argv}; choose another name"
+            )
         if not -100 <= entry.priority <= 100:
             raise ConfigurationError(f"task {entry.name!r}: priority {entry.priority} is not within -100…100")
         if entry.timeout is not None and entry.timeout <= timedelta(0):
@@ -108,6 +111,13 @@ class Registry:
     @property
     def queues(self) -> tuple[str, ...]:
         return tuple(sorted({entry.queue for entry in self._types.values()} | {"default"}))
+
+
+def same(one: TaskType, other: TaskType) -> bool:
+    """Whether a module that is read twice (by a reload, or as __main__ and by its name) registers the same thing again."""
+    modules = {one.function.__module__, other.function.__module__}
+    named_alike = one.function.__qualname__ == other.function.__qualname__
+    return named_alike and one.argv == other.argv and (len(modules) == 1 or "__main__" in modules)
 
 
 def reference_of(function: Callable[..., Any]) -> str:
