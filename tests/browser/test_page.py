@@ -113,6 +113,30 @@ def test_it_fits_a_phone(browser: Browser, client: httpx.Client, kitchen: Kitche
     phone.context.close()
 
 
+def test_no_words_of_a_button_and_no_word_of_a_name_break_on_a_phone(
+    browser: Browser, client: httpx.Client, kitchen: Kitchen
+) -> None:
+    kitchen.half.set()
+    kitchen.done.set()
+    kitchen.waiter.enqueue("dish", {"name": "soup"}, key="offer:soup")
+    phone = browser.new_context(viewport={"width": 400, "height": 700}, has_touch=True).new_page()
+    phone.goto(str(client.base_url))
+    expect(phone.get_by_role("link", name="Download")).to_be_visible()
+    phone.evaluate("document.querySelector('h2').textContent = 'Lantern & Leaves & Lids · 灯笼与茶'")
+
+    for label in (phone.get_by_role("link", name="Download"), button(phone, "Make again")):
+        assert label.bounding_box()["height"] < 60  # type: ignore[index]
+    word = """() => {
+        const text = document.querySelector('h2').firstChild, range = document.createRange();
+        range.setStart(text, text.length - 4);
+        range.setEnd(text, text.length);
+        return range.getClientRects().length;
+    }"""
+    assert phone.evaluate(word) == 1
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 400
+    phone.context.close()
+
+
 def test_without_javascript_the_button_and_the_states_are_there(
     browser: Browser, client: httpx.Client, kitchen: Kitchen
 ) -> None:

@@ -96,6 +96,19 @@ def test_ctrl_c_in_the_middle_of_the_demo_leaves_the_task_in_its_queue(tmp_path:
     until(lambda: not processes_in(tmp_path))
 
 
+def test_a_second_demo_in_one_directory_says_that_the_first_may_do_the_work(
+    recording: Path, tmp_path: Path
+) -> None:
+    with program(*DEMO, recording.name, "--out", "x.mp4", cwd=tmp_path) as first:
+        first.says(r"stays up", 50)
+        with program(*DEMO, recording.name, "--once", "--out", "y.mp4", cwd=tmp_path) as second:
+            second.says(rf"process {first.process.pid} works on the tasks in \.dumbwaiter too", 50)
+            assert second.wait(50) == 0
+        first.signal(signal.SIGINT)
+        assert first.wait() == 0
+    assert "too, and may do the work" not in first.said
+
+
 def processes_in(place: Path) -> list[str]:
     """The command lines of processes that name the directory."""
     found = []

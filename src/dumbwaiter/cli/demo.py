@@ -61,6 +61,10 @@ def demo(
     listener, found = site.listening(HOST, port)
     address = site.url_of(HOST, found)
     offers = [offer, *(other for other in site.offered(waiter) if other.slug != offer.slug)]
+    for other in others_at_work(waiter):
+        say(
+            f"process {other} works on the tasks in {home} too, and may do the work; --home names another place"
+        )
     with term_as_ctrl_c(), served(site.site(waiter, offers, worker=False), listener), working(waiter):
         say(f"the page: {address}" + (f" (port {port} is taken)" if port not in (found, 0) else ""))
         try:
@@ -96,6 +100,19 @@ def demo_waiter(home: Path) -> Dumbwaiter:
         files=str(home.absolute() / "files"),
         workdir=str(home.absolute() / "work"),
     )
+
+
+def others_at_work(waiter: Dumbwaiter) -> list[int]:
+    """The processes of other workers here: a second demo in one directory, for one."""
+    import psutil
+
+    now = waiter.store.now()
+    return [
+        row.pid
+        for row in waiter.store.workers()
+        if now - row.heartbeat_at < waiter.settings.lease
+        and (row.host != socket.gethostname() or psutil.pid_exists(row.pid))
+    ]
 
 
 def bundled_or_own(waiter: Dumbwaiter, recording: Path | None, home: Path) -> Offer:
