@@ -98,7 +98,7 @@ class DuplicateTask(RefusedError):
 
     def __init__(self, task: Task) -> None:
         super().__init__(
-            f"task {task.id} of type {task.task_type!r} is already {task.status} under the key {task.business_key!r}"
+            f"task {task.id} of type {task.task_type!r} {task.in_words} already, under the key {task.business_key!r}"
         )
         self.task = task
 
@@ -112,12 +112,13 @@ class RequestKeyReused(RefusedError):
 
 
 class IllegalMove(RefusedError):
-    """The task's status does not allow that move; `task` is the row as it stands."""
+    """The task's status does not allow that move; `task` is the row as it stands, `way` what to do instead."""
 
-    def __init__(self, task: Task, move: str, why: str = "") -> None:
-        super().__init__(f"cannot {move} task {task.id}: it is {task.status}{'; ' + why if why else ''}")
+    def __init__(self, task: Task, move: str, *, way: str = "") -> None:
+        super().__init__(f"cannot {move} task {task.id}: it {task.in_words}{'; ' + way if way else ''}")
         self.task = task
         self.move = move
+        self.way = way
 
 
 class StoreError(DumbwaiterError):

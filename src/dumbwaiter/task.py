@@ -28,6 +28,17 @@ class Status(StrEnum):
 FINAL = frozenset({Status.SUCCESS, Status.FAILED, Status.CANCELLED})
 ACTIVE = frozenset({Status.PENDING, Status.RUNNING})
 
+IN_WORDS = {
+    Status.PENDING: "is waiting",
+    Status.RUNNING: "is running",
+    Status.SUCCESS: "has succeeded",
+    Status.FAILED: "has failed",
+    Status.CANCELLED: "was cancelled",
+}
+# Before that an estimate is a guess that jumps about.
+LEAST_ELAPSED = timedelta(seconds=2)
+LEAST_FRACTION = 0.03
+
 Phase = Literal["queued", "scheduled", "retrying", "running", "cancelling", "success", "failed", "cancelled"]
 Display = Literal["none", "working", "ready", "retry"]
 
@@ -182,6 +193,13 @@ class Task:
             return "scheduled" if self.run_at > now else "queued"
         return self.status.value  # type: ignore[return-value]
 
+    @property
+    def in_words(self) -> str:
+        """How it stands, as a sentence about it goes on: it `is running`, `has succeeded`."""
+        if self.status is Status.RUNNING and self.cancel_requested_at:
+            return "is being cancelled"
+        return IN_WORDS[self.status]
+
     def display(self, now: datetime) -> Display:
         """What a page should show: the work going on, the download, or the offer to make it again."""
         if not self.status.final:
@@ -191,10 +209,21 @@ class Task:
         return "retry"
 
     def remaining(self, now: datetime) -> timedelta | None:
-        """The estimated time left, never negative; None while nothing is known."""
-        if self.status is not Status.RUNNING or self.estimated_finish_at is None:
+        """The estimated time left, never negative; None while nothing is known, and once it was asked to stop."""
+        if self.status is not Status.RUNNING or self.estimated_finish_at is None or self.cancel_requested_at:
             return None
         return max(self.estimated_finish_at - now, timedelta(0))
+
+    def run_time(self, now: datetime) -> timedelta | None:
+        """How long its attempt has run, or its last one ran; None while it waits, and if it ended waiting."""
+        if self.started_at is None or self.status is Status.PENDING or self.ended_waiting:
+            return None
+        return max((self.finished_at or now) - self.started_at, timedelta(0))
+
+    @property
+    def ended_waiting(self) -> bool:
+        """It was cancelled before an attempt, or between two: such a cancel is asked and done in one instant."""
+        return self.status is Status.CANCELLED and self.cancel_requested_at == self.finished_at
 
 
 class Kind(StrEnum):
@@ -273,7 +302,7 @@ def clamped(fraction: float) -> float | None:
 
 
 def estimated_left(elapsed: timedelta, fraction: float) -> timedelta | None:
-    """Time left if the rest goes as the part that is done: elapsed × (1 − p) / p. None below one percent."""
-    if fraction < 0.01:
+    """Time left if the rest goes as the part that is done: elapsed × (1 − p) / p. None in the first 2 s and below 3 %."""
+    if fraction < LEAST_FRACTION or elapsed < LEAST_ELAPSED:
         return None
     return elapsed * ((1 - fraction) / fraction)

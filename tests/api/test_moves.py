@@ -32,6 +32,7 @@ def test_cancelling_what_has_ended_is_409_with_the_task(client: httpx.Client) ->
 
     assert (answer.status_code, answer.json()["task"]["status"]) == (409, "success")
     assert answer.json()["type"] == "urn:dumbwaiter:not-possible-now"
+    assert answer.json()["detail"] == "Cannot cancel this task: it has succeeded."
 
 
 def test_a_failed_task_is_made_again_as_a_new_one(client: httpx.Client) -> None:

@@ -82,7 +82,16 @@ def test_a_sqlite_file_that_is_none_is_told_as_unavailable(tmp_path):
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     store = store_of(f"sqlite:///{path}")
 
-    with pytest.raises((DatabaseUnavailable, sa.exc.DatabaseError), match="not a database"):
+    with pytest.raises(DatabaseUnavailable, match="file is not a database; .* name another one"):
+        store.enqueue(new())
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_database_that_is_not_there_is_told_with_what_to_do(make_database, kind):
+    there = make_database(kind).url
+    store = store_of(there.replace("/dwt_", "/dwt_not_"))
+
+    with pytest.raises(DatabaseUnavailable, match="creates tables but no database: create it"):
         store.enqueue(new())
 
 

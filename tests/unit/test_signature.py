@@ -126,6 +126,16 @@ def test_every_fault_is_told_with_its_path():
 
     assert [path for path, _ in refused.value.errors] == ["count", "dishes[0].price", "size", "colour"]
     assert "task 't' cannot be enqueued" in str(refused.value)
+    assert "colour: there is no such parameter; the parameters are: count, dishes, size" in str(refused.value)
+
+
+def test_an_option_among_the_arguments_is_told_where_options_go():
+    def work(a: int, priority: int = 0) -> None: ...
+    def open_to_all(**more: Any) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"delay: there is no such parameter.*\.using\(delay=…\)"):
+        signature(work).bind((), {"a": 1, "delay": 5, "priority": 2}, options={"delay", "priority"})
+    assert signature(open_to_all).bind((), {"delay": 5}, options={"delay"}) == {"delay": 5}
 
 
 @pytest.fixture
@@ -194,7 +204,9 @@ def test_a_payload_that_no_longer_fits_the_function_is_refused_when_it_runs():
     def work(a: int, b: int) -> None: ...
     def typed(a: Size) -> None: ...
 
-    with pytest.raises(InvalidArguments, match=r"b: missing.*c: unknown"):
+    with pytest.raises(
+        InvalidArguments, match=r"b: missing.*c: there is no such parameter; the parameters are: a, b"
+    ):
         signature(work).arguments({"a": 1, "c": 2})
     with pytest.raises(InvalidArguments, match="a"):
         signature(typed).arguments({"a": "enormous"})

