@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from dumbwaiter.errors import ConfigurationError, DumbwaiterError, Fail, RetryLater, Snooze, TaskCancelled
+from dumbwaiter.errors import (
+    ConfigurationError,
+    DumbwaiterError,
+    Fail,
+    RefusedError,
+    RetryLater,
+    Snooze,
+    TaskCancelled,
+)
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Task
 
 # Errors that the same arguments will raise again: another try only delays the bad news.
@@ -96,6 +104,8 @@ class Retry:
         status = status_code(error)
         if status is not None:
             return status in WORTH_A_RETRY_STATUS
+        if isinstance(error, (ConfigurationError, RefusedError)):
+            return False
         if isinstance(error, DumbwaiterError):
             return bool(getattr(error, "transient", True))
         # UnicodeError and JSONDecodeError are ValueErrors, so they are covered

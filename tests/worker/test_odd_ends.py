@@ -154,6 +154,45 @@ def test_a_text_for_the_user_may_be_translated_late(place: Place) -> None:
     assert place.run(raising(error)).user_message == "There is no month 13."
 
 
+def test_a_task_whose_function_takes_other_arguments_by_now_fails_at_once(place: Place) -> None:
+    def odd(plates: int) -> None: ...
+
+    place.ended(place.start(lambda: None))
+    waiter = place.waiter
+    assert waiter is not None
+    place.worker.stop()  # type: ignore[union-attr]
+    place.worker.join(10)  # type: ignore[union-attr]
+    task = waiter.enqueue("odd")
+    waiter.registry._types.clear()
+    waiter.task("odd")(odd)
+    place.worker = waiter.worker({"default": 1}, capacity={"oven": 1})
+    place.worker.start()
+    failed = place.ended(task)
+
+    assert (Status.FAILED, 1) == (failed.status, failed.attempt)
+    assert "plates: missing" in str(failed.error_message)
+
+
+def test_a_long_queue_does_not_keep_a_capacity_from_the_others(tmp_path: Path) -> None:
+    waiter = Dumbwaiter(f"sqlite:///{tmp_path}/tasks.db", poll="100ms")
+    baked: list[str] = []
+
+    @waiter.task("bake", needs={"oven": 1})
+    def bake(ctx: TaskContext) -> None:
+        baked.append(ctx.task.queue)
+
+    for queue in ["a"] * 20 + ["z"]:
+        bake.using(queue=queue).enqueue()
+    worker = waiter.worker(capacity={"oven": 1})
+    worker.start()
+    until(lambda: len(baked) == 21)
+    worker.stop(hurry=True)
+    assert worker.join(10)
+    waiter.close()
+
+    assert baked.index("z") < 3
+
+
 def test_a_snooze_without_a_unit_is_told_where_it_was_written(place: Place) -> None:
     def odd() -> None:
         raise Snooze(30)  # type: ignore[arg-type]

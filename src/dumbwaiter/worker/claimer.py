@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from dumbwaiter.executors.registry import Registry
@@ -45,6 +45,7 @@ class Claimer:
         self._beat_for = grace + BEAT_MARGIN
         self._unclaimed = Unclaimed(store, registry, slots)
         self._uncertain = False
+        self._turn = 0
         self._closed = False
         self._disowned = False
 
@@ -66,7 +67,7 @@ class Claimer:
         if self._uncertain:
             self._take_up_unknown()
         more = False
-        for queue in self._queues():
+        for queue in self._in_turn(self._queues()):
             want = self._want(queue)
             if want is None:
                 continue
@@ -76,7 +77,13 @@ class Claimer:
             more |= claimed == want.slots
         return 0.0 if more else self._poll * random.uniform(0.8, 1.0)
 
-    def _queues(self) -> Iterable[str]:
+    def _in_turn(self, queues: Sequence[str]) -> Sequence[str]:
+        """Another one first each time: a long queue must not keep a capacity from all that come after it."""
+        self._turn += 1
+        first = self._turn % max(len(queues), 1)
+        return [*queues[first:], *queues[:first]]
+
+    def _queues(self) -> Sequence[str]:
         """The queues to ask in. One cheap read tells in which of several there is anything."""
         named = list(self._slots.queues)
         if len(named) == 1 and self._store.kind != "sqlite":
