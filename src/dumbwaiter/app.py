@@ -46,6 +46,19 @@ class Unset:
 UNSET = Unset()
 
 
+# More is no limit, and less than what every database can add to an instant.
+LONGEST = timedelta(days=3650)
+OPTION_KINDS: Mapping[str, tuple[type, str]] = {
+    "priority": (int, "a whole number"),
+    "delay": (timedelta, "a timedelta"),
+    "reuse_for": (timedelta, "a timedelta"),
+    "timeout": (timedelta, "a timedelta"),
+    "run_at": (datetime, "a datetime"),
+    "start_before": (datetime, "a datetime"),
+    "meta": (Mapping, "a mapping"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What can be said for one call; see `TaskHandle.using`."""
@@ -66,6 +79,7 @@ class Options:
 
     def check(self) -> None:
         """Raises InvalidOption for values that cannot be."""
+        self._check_kinds()
         for name in ("key", "owner", "request_key", "queue"):
             value = getattr(self, name)
             if value is not None and (
@@ -88,10 +102,25 @@ class Options:
                 raise InvalidOption(
                     f"{name}={instant} has no time zone; use an aware datetime, such as datetime.now(UTC)"
                 )
+            if instant is not None and not 1 < instant.year < 9999:
+                raise InvalidOption(f"{name}={instant} is no year that every database knows")
         if isinstance(self.timeout, timedelta) and self.timeout <= timedelta(0):
             raise InvalidOption(f"timeout={self.timeout} is not more than nothing")
+        if isinstance(self.timeout, timedelta) and self.timeout > LONGEST:
+            raise InvalidOption(f"timeout={self.timeout}: at most {LONGEST.days} days, or None for no limit")
         if self.reuse_for is not None and self.key is None:
             raise InvalidOption("reuse_for= needs a key= to find the earlier task by")
+
+    def _check_kinds(self) -> None:
+        for name, (kind, words) in OPTION_KINDS.items():
+            value = getattr(self, name)
+            if value is None or value is UNSET or (isinstance(value, kind) and not isinstance(value, bool)):
+                continue
+            raise InvalidOption(f"{name}={value!r}: give {words}")
+        try:
+            dumps(dict(self.meta or {}))
+        except (ValueError, RecursionError) as error:
+            raise InvalidOption(f"meta={self.meta!r}: {error}") from None
 
 
 class TaskHandle(Generic[P, R]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
+from typing import Any
 
+from dumbwaiter.errors import ConfigurationError
 from dumbwaiter.executors.registry import TaskType
 
 
@@ -12,12 +15,25 @@ class Slots:
     """Slots per queue, and capacities such as `chromium=1`: taken when a task is launched, given back at its end."""
 
     def __init__(self, queues: Mapping[str, int] | None, each: int, capacity: Mapping[str, float]) -> None:
+        self._check(queues, each, capacity)
         self._given = None if queues is None else dict(queues)
         self._each = each
         self._capacity = dict(capacity)
         self._used: dict[str, int] = {}
         self._taken: dict[str, float] = {}
         self._lock = threading.Lock()
+
+    @staticmethod
+    def _check(queues: Mapping[str, Any] | None, each: int, capacity: Mapping[str, Any]) -> None:
+        """Raises ConfigurationError for a worker that would never start anything, and would not say so."""
+        if queues is not None and not queues:
+            raise ConfigurationError("queues={}: name at least one, or leave it out to serve all there are")
+        for name, slots in {"slots": each}.items() if queues is None else queues.items():
+            if not name or not isinstance(slots, int) or slots < 1:
+                raise ConfigurationError(f"slots of a worker: {name!r}={slots!r}; give a name and at least 1")
+        for name, amount in capacity.items():
+            if not isinstance(amount, int | float) or not 0 <= amount < math.inf:
+                raise ConfigurationError(f"capacity of a worker: {name!r}={amount!r}; give a number from 0")
 
     @property
     def any_queue(self) -> bool:
