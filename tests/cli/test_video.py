@@ -156,8 +156,79 @@ def test_one_broken_recording_does_not_keep_the_others_from_being_exported(
 def test_an_output_that_cannot_be_is_refused_before_the_work(cli: Cli, recording: Path) -> None:
     for words in (
         ["export-video", recording.name, "-o", "nowhere/x.mp4"],
-        ["export-video", recording.name, recording.name, "-o", recording.name],
+        ["export-video", recording.name, recording.name, "-o", f"{recording.name}/"],
         ["demo", recording.name, "--once", "--out", "nowhere/x.mp4"],
     ):
         answer = cli(*words)
         assert (answer.returncode, answer.stderr.count("\n")) == (1, 1), words
+
+
+@pytest.mark.parametrize(
+    ("recordings", "out"), [(["visit.json"], "x.avi"), (["visit.json", "visit.json"], "one.mp4")]
+)
+def test_a_name_that_the_output_cannot_have_is_wrong_usage(
+    cli: Cli, recording: Path, recordings: list[str], out: str, tmp_path: Path
+) -> None:
+    answer = cli("export-video", *recordings, "-o", out)
+
+    assert answer.returncode == 2
+    assert f"-o {out}: " in answer.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["visit.json"]
+
+
+def test_an_output_that_ends_with_a_slash_is_a_directory_made_with_its_first_video(
+    cli: Cli, recording: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").write_text("[]")
+    failed = cli("export-video", "empty.json", "empty.json.gz", "-o", "none/")
+    assert (failed.returncode, (tmp_path / "none").exists()) == (1, False)
+
+    answer = cli("export-video", recording.name, "-o", "new/videos/")
+
+    assert answer.returncode == 0, answer.stderr
+    assert [path.name for path in (tmp_path / "new" / "videos").iterdir()] == ["visit.mp4"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("module", ["dumbwaiter export-video", "dumbwaiter.jobs.video"])
+def test_an_export_that_is_told_to_end_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, module: str
+) -> None:
+    (tmp_path / "long.json").write_text(json.dumps(session(60)))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = python("-m", *module.split(), "long.json", "-o", "x.mp4")
+    with program(*command, cwd=tmp_path, TMPDIR=str(temporary), PYTHONUNBUFFERED="1") as export:
+        until(lambda: list(temporary.glob("*/*/stderr")) + list(temporary.glob("*/*.part.mp4")), 50)
+        export.signal(number)
+        status = export.wait()
+
+    assert status == 128 + number
+    assert "Traceback" not in export.said
+    assert list(temporary.iterdir()) == []
+    assert [path.name for path in tmp_path.glob("*.mp4")] == []
+    until(lambda: not processes_in(tmp_path))
+
+
+def test_a_warning_of_the_export_is_said(cli: Cli, tmp_path: Path) -> None:
+    events = session(1.5)
+    events[0]["data"]["width"] = 0
+    events[-1]["timestamp"] = 10**17
+    (tmp_path / "odd.json").write_text(json.dumps(events))
+    answer = cli("export-video", "odd.json", "-o", "x.mp4")
+
+    assert answer.returncode == 0, answer.stderr
+    assert "odd.json: warning: a page without a usable size was taken as 1280x720" in answer.stderr
+    assert "odd.json: warning: 1 event left out: more than a day away" in answer.stderr
+
+
+def test_what_cannot_be_exported_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_text("[]")
+    for name, reason in (
+        ("empty.json", "there are no events"),
+        (".", "this is a directory"),
+        ("missing.json", "No such file"),
+    ):
+        answer = cli("export-video", name, "-o", "x.mp4")
+        assert answer.returncode == 1
+        assert answer.stderr.splitlines()[-1].startswith(f"dumbwaiter: {name}: {reason}")

@@ -130,12 +130,15 @@ def own_recording(recording: Path, home: Path) -> Offer:
     """A recording of the user's, copied to where the task type may read it: it opens no path that it is merely given."""
     from dumbwaiter.cli.site import about_recording
     from dumbwaiter.dashboard.views import Offer
-    from dumbwaiter.jobs.video import load
+    from dumbwaiter.jobs.video import RecordingError, load
     from dumbwaiter.jobs.video.task import RECORDINGS
 
-    if not recording.is_file():
+    if not recording.exists():
         raise DemoFailed(f"{recording}: there is no such file")
-    read = load(recording)
+    try:
+        read = load(recording)
+    except RecordingError as error:
+        raise DemoFailed(f"{recording}: {error}") from error
     shelf = home.absolute() / "recordings"
     content = recording.read_bytes()
     place = shelf / hashlib.sha256(content).hexdigest()[:12] / recording.name

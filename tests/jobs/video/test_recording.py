@@ -156,6 +156,56 @@ def test_a_session_in_pieces_days_apart_is_refused() -> None:
         load(json.dumps(events).encode())
 
 
+def of_times(*times: float) -> bytes:
+    """A small session whose events have these times."""
+    events = events_of("shapes/array.json")[: len(times)]
+    return json.dumps(
+        [{**event, "timestamp": time} for event, time in zip(events, times, strict=True)]
+    ).encode()
+
+
+@pytest.mark.parametrize("broken", [0, 10**17, "never"])
+def test_what_broken_times_leave_is_refused_when_it_is_no_session(broken: Any) -> None:
+    start = 1_700_000_000_000
+    with pytest.raises(errors.AbsurdTimestamps, match="1 of 3 events"):
+        load(of_times(start, start + 10, broken))
+    assert load(of_times(start, start + 5000, broken)).duration_ms == 5000
+
+
+def test_few_broken_times_and_no_time_at_all_are_warned_of() -> None:
+    start = 1_700_000_000_000
+    short = load(of_times(start, start, start, start, start + 20, 0))
+    assert "1 of 6 events have impossible times, and the others last 0.02 s" in short.warnings
+    assert load(of_times(start, start)).warnings == (
+        "all events have one time: the video is a single picture",
+    )
+
+
+@pytest.mark.parametrize("width", [999_999, 2])
+def test_a_page_larger_or_smaller_than_any_screen_is_warned_of(width: int) -> None:
+    events = events_of("shapes/array.json")
+    for event in events:
+        if event["type"] == 4:
+            event["data"]["width"] = width
+    [warning] = load(json.dumps(events).encode()).warnings
+    assert f"{width}x720 pixels, which no screen has" in warning
+
+
+def test_events_that_lack_what_rrweb_needs_are_told_from_no_events() -> None:
+    with pytest.raises(errors.NotARecording, match="2 × incomplete data, 1 × unknown type"):
+        load(
+            json.dumps(
+                [
+                    {"type": 2, "timestamp": 1, "data": {}},
+                    {"type": 3, "timestamp": 2, "data": {}},
+                    {"type": "click", "timestamp": 3},
+                ]
+            ).encode()
+        )
+    with pytest.raises(errors.NotARecording, match="contains no rrweb event"):
+        load(b'[{"name": "Ada"}, {"name": "Eve"}]')
+
+
 def test_a_recording_longer_than_allowed_is_refused() -> None:
     long = load(page(seconds=3 * 3600))
     with pytest.raises(errors.TooLong, match="3:00:00"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dumbwaiter.jobs.video.errors import VideoError
 from dumbwaiter.jobs.video.export import export
+from dumbwaiter.jobs.video.processes import ending_cleanly
 from dumbwaiter.jobs.video.recording import load
 
 
@@ -21,12 +22,21 @@ def main() -> int:
     arguments = parser.parse_args()
     began = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
-            video = export(load(arguments.recording), arguments.out, progress=show, workdir=Path(workdir))
+        with (
+            ending_cleanly() as cancelled,
+            tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir,
+        ):
+            recording = load(arguments.recording)
+            video = export(
+                recording, arguments.out, progress=show, cancelled=cancelled, workdir=Path(workdir)
+            )
     except (VideoError, OSError) as error:
         print(f"\n{arguments.recording}: {error}", file=sys.stderr)
         return 1
-    print(f"\n{video} in {time.monotonic() - began:.1f} s")
+    print(file=sys.stderr)
+    for warning in video.warnings:
+        print(f"{arguments.recording}: warning: {warning}", file=sys.stderr)
+    print(f"{video} in {time.monotonic() - began:.1f} s")
     return 0
 
 

@@ -8,15 +8,48 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 import psutil
 
 SAMPLE_SECONDS = 0.5
 END_SECONDS = 5.0
+
+
+class Told(SystemExit):
+    """A signal told this process to end: its exit status is 128 and the signal's number."""
+
+
+@contextlib.contextmanager
+def ending_cleanly() -> Iterator[Callable[[], bool]]:
+    """Gives what `export` asks whether it is cancelled: TERM, HUP or INT has come.
+
+    The export then ends its processes and removes its files, and the block ends with `Told`. An exception out of the
+    signal itself would leave a browser behind that is just being started; only the second signal raises one.
+    What whoever started us has ignored (`nohup`) stays ignored.
+    """
+    told: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if len(told) > 1:
+            raise Told(128 + number)
+
+    before = {
+        number: signal.signal(number, end)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield lambda: bool(told)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if told:
+            raise Told(128 + told[0]) from None
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:

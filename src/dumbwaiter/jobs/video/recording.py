@@ -34,6 +34,11 @@ META, FULL_SNAPSHOT, INCREMENTAL = 4, 2, 3
 EVENT_TYPES = range(7)
 MUTATION, CANVAS = 0, 9
 DAY_MS = 86_400_000.0
+NO_TIME, FAR_AWAY, NO_EVENT = "no usable timestamp", "more than a day away from the rest", "not an event"
+# Where times are broken, so little is no session any more: shorter than this, without every fourth event.
+SHORTEST_REST_MS, LARGEST_LOSS = 1000.0, 0.25
+# Screens have 16 to 10,000 pixels a side; outside of that the picture is a strip or a speck.
+SCREEN_SIDES = range(16, 10_001)
 # Their clocks are the browser's own, which stands still between frames.
 MOVING = {
     "animated pictures (GIF, APNG, WebP)": (b"data:image/gif", b"data:image/apng", b"data:image/webp"),
@@ -105,12 +110,15 @@ def load(
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
     """A regular file's bytes; a pipe or a device might never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise NotARegularFile(f"{path} is not a regular file")
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise NotARegularFile("this is a directory; name a recording in it")
+    if not stat.S_ISREG(mode):
+        raise NotARegularFile("this is not a regular file")
     with path.open("rb") as file:
         raw = file.read(max_bytes + 1)
     if len(raw) > max_bytes:
-        raise TooLarge(f"{path} has more than the allowed {max_bytes:,} bytes")
+        raise TooLarge(f"more than the allowed {max_bytes:,} bytes")
     return raw
 
 
@@ -150,6 +158,7 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
     events = in_order(events, warnings)
     events = one_session(events, warnings)
     events = from_first_snapshot(events, warnings)
+    check_times(events, len(entries), warnings)
     events = with_viewport(events, viewport, warnings)
     dropped = sanitise(events)
     if dropped:
@@ -160,12 +169,17 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
             warnings.add(f"the page may contain {kind}; those do not move in the video")
     first, last = events[0]["timestamp"], events[-1]["timestamp"]
     meta = next(event["data"] for event in events if event["type"] == META)
+    size = (int(meta["width"]), int(meta["height"]))
+    if any(side not in SCREEN_SIDES for side in size):
+        warnings.add(
+            f"the recording gives the page {size[0]}x{size[1]} pixels, which no screen has; the video is fitted to it"
+        )
     return Recording(
         events=text,
         event_count=len(events),
         started_ms=first,
         duration_ms=last - first,
-        viewport=(int(meta["width"]), int(meta["height"])),
+        viewport=size,
         title=title_of(events),
         address=str(meta.get("href", "")),
         has_canvas=any(e["type"] == INCREMENTAL and e["data"]["source"] == CANVAS for e in events),
@@ -187,6 +201,14 @@ class Warnings:
     def drop(self, why: str) -> None:
         """Count an event that is left out."""
         self._counts[why] += 1
+
+    def dropped(self, *reasons: str) -> int:
+        """How many events are left out, for these reasons or for any."""
+        return sum(self._counts[why] for why in reasons) if reasons else self._counts.total()
+
+    def counts(self) -> str:
+        """How many events are left out for which reason, in a line."""
+        return ", ".join(f"{count:,} × {why}" for why, count in self._counts.items())
 
     def lines(self) -> tuple[str, ...]:
         """Everything, in the order in which it was noticed."""
@@ -223,23 +245,26 @@ def well_formed(entries: list[Json], warnings: Warnings) -> list[Event]:
             warnings.drop(fault)
         else:
             events.append(event)
-    if not events:
+    if not events and warnings.dropped(NO_EVENT) == len(entries):
         raise NotARecording("the JSON contains no rrweb event")
+    if not events:
+        raise NotARecording(f"no event has what rrweb needs: {warnings.counts()}")
     if len(events) < 2:
-        raise TooFewEvents(f"a recording needs at least 2 events, this one has {len(events)}")
+        others = f", and others that cannot be shown: {warnings.counts()}" if warnings.dropped() else ""
+        raise TooFewEvents(f"a recording needs at least 2 events, this one has {len(events)}{others}")
     return in_milliseconds(events)
 
 
 def checked(entry: Json) -> tuple[Event | None, str]:
     """An entry as an event, or what is wrong with it."""
-    if not isinstance(entry, dict):
-        return None, "not an event"
+    if not isinstance(entry, dict) or "type" not in entry:
+        return None, NO_EVENT
     kind = entry.get("type")
     if not isinstance(kind, int) or isinstance(kind, bool) or kind not in EVENT_TYPES:
         return None, "unknown type"
     time = milliseconds(entry.get("timestamp"))
     if time is None:
-        return None, "no usable timestamp"
+        return None, NO_TIME
     data = entry.get("data")
     if data is None and kind not in (META, FULL_SNAPSHOT, INCREMENTAL):
         data = {}
@@ -333,7 +358,7 @@ def one_session(events: list[Event], warnings: Warnings) -> list[Event]:
     if len(session) * 2 < len(events):
         raise AbsurdTimestamps(f"the events fall into {len(groups)} groups that are more than a day apart")
     for _ in range(len(events) - len(session)):
-        warnings.drop("more than a day away from the rest")
+        warnings.drop(FAR_AWAY)
     return session
 
 
@@ -353,13 +378,32 @@ def from_first_snapshot(events: list[Event], warnings: Warnings) -> list[Event]:
     return kept
 
 
+def check_times(events: list[Event], entries: int, warnings: Warnings) -> None:
+    """Refuse what is no session any more without the events whose times are broken; warn of one that lasts no time.
+
+    Raises:
+        AbsurdTimestamps
+    """
+    left_ms = events[-1]["timestamp"] - events[0]["timestamp"]
+    lost = warnings.dropped(NO_TIME, FAR_AWAY)
+    if lost and left_ms < SHORTEST_REST_MS:
+        what = (
+            f"{lost:,} of {entries:,} events have impossible times, and the others last {left_ms / 1000:g} s"
+        )
+        if lost >= entries * LARGEST_LOSS:
+            raise AbsurdTimestamps(what)
+        warnings.add(what)
+    elif left_ms == 0:
+        warnings.add("all events have one time: the video is a single picture")
+
+
 def with_viewport(events: list[Event], default: tuple[int, int], warnings: Warnings) -> list[Event]:
     """Every Meta event has a size, and there is one at the first full snapshot or before."""
     width, height = default
     sized = []
     for event in events:
         if event["type"] == META and not has_size(event["data"]):
-            warnings.add(f"a page without a size was taken as {width}x{height}")
+            warnings.add(f"a page without a usable size was taken as {width}x{height}")
             sized.append({**event, "data": {**event["data"], "width": width, "height": height}})
         else:
             sized.append(event)
