@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import DumbwaiterError, SchemaMismatch, WrongEnvironment
+from dumbwaiter.settings import without_password
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
@@ -80,7 +81,7 @@ def python(_: Dumbwaiter) -> Finding:
 
 
 def database(waiter: Dumbwaiter) -> Finding:
-    address = shown(waiter.settings.database)
+    address = waiter.settings.shown_database
     try:
         waiter.store.schema.revision()
     except DumbwaiterError as error:
@@ -123,7 +124,7 @@ def clock(waiter: Dumbwaiter) -> Finding:
 
 
 def files(waiter: Dumbwaiter) -> Finding:
-    place = shown(waiter.settings.files_url)
+    place = without_password(waiter.settings.files_url)
     key = f"doctor/{secrets.token_hex(8)}/probe.txt"
     with tempfile.NamedTemporaryFile() as probe:
         probe.write(b"dumbwaiter")
@@ -244,13 +245,6 @@ def tool(waiter: Dumbwaiter, find: Callable[[], Path], flag: str) -> Finding:
 def needed(waiter: Dumbwaiter) -> bool | None:
     """What a lack means here: False, a fault, where videos are exported; None where nobody does."""
     return False if waiter.registry.get(VIDEO_TASK) is not None else None
-
-
-def shown(address: str) -> str:
-    """An address without the password in it."""
-    head, at, tail = address.rpartition("@")
-    scheme, _, credentials = head.partition("://")
-    return f"{scheme}://{credentials.split(':')[0]}{at}{tail}" if at and credentials else address
 
 
 LOOKS: tuple[tuple[str, Look], ...] = (

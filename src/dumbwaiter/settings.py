@@ -116,10 +116,20 @@ class Settings:
     @property
     def home(self) -> Path:
         """Where files and work directories stand when nothing else is said: beside the SQLite file."""
+        return (self.sqlite_file or Path(".dumbwaiter/tasks.db").absolute()).parent
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The file of a SQLite database; None for a server's."""
         match = re.fullmatch(r"sqlite(?:\+\w+)?:///(.+)", self.database)
         if match and match[1] not in (":memory:", ""):
-            return Path(match[1].split("?")[0]).absolute().parent
-        return Path(".dumbwaiter").absolute()
+            return Path(match[1].split("?")[0]).absolute()
+        return None
+
+    @property
+    def shown_database(self) -> str:
+        """Which database it is, as may be shown: where its file lies, or its address without the password."""
+        return without_password(self.database) if self.sqlite_file is None else f"SQLite, {self.sqlite_file}"
 
     @property
     def workdir_path(self) -> Path:
@@ -128,6 +138,13 @@ class Settings:
     @property
     def files_url(self) -> str:
         return self.files or str(self.home / "files")
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown."""
+    head, at, tail = address.rpartition("@")
+    scheme, _, credentials = head.partition("://")
+    return f"{scheme}://{credentials.split(':')[0]}{at}{tail}" if at and credentials else address
 
 
 KINDS: dict[str, Any] = {

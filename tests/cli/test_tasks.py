@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def test_a_task_is_enqueued_run_and_looked_at(shop: Path) -> None:
 
     assert (watched.returncode, json.loads(watched.stdout)["result"]) == (0, "Hello Kitchen! Hello Kitchen! ")
     assert (torn.returncode, "ledger 7 is torn" in torn.stderr) == (1, True)
+    assert "attempt 1   failed after" in torn.stdout
     assert (steps.returncode, "50 % part 2" in steps.stderr) == (0, True)
 
 
@@ -104,10 +106,107 @@ def test_a_waiting_task_is_cancelled_and_made_again(cli: Cli) -> None:
 
 
 def test_an_unknown_task_is_a_sentence_and_with_debug_a_traceback_too(cli: Cli) -> None:
+    enqueued(cli, "torn")
     plain, debug = cli(*APP, "status", "nonsense"), cli(*APP, "--debug", "status", "nonsense")
 
     assert (plain.returncode, plain.stderr) == (1, "dumbwaiter: there is no task nonsense\n")
     assert (debug.returncode, "Traceback" in debug.stderr) == (1, True)
+
+
+def test_an_operator_finds_each_attempt_and_its_traceback(cli: Cli, shop: Path) -> None:
+    task_id = enqueued(cli, "torn")
+    with program(*python("-m", "dumbwaiter", *APP, "worker"), cwd=shop) as worker:
+        first = worker.says(r"worker (\S+): all queues; database: (.+)")
+        dumbwaiter(*APP, "status", task_id, "--watch", cwd=shop)
+        [alive] = json.loads(cli(*APP, "workers", "--json").stdout)
+        as_text = cli(*APP, "workers").stdout
+    plain, with_tracebacks = cli(*APP, "status", task_id), cli(*APP, "status", task_id, "--tracebacks")
+    [attempt] = status_of(cli, task_id)["attempts"]
+    remarks = cli(*APP, "list").stdout
+
+    assert first[2] == f"SQLite, {shop / 'tasks.db'}"
+    assert (alive["name"], alive["state"], alive["tasks"]) == (first[1], "working", [])
+    assert as_text.splitlines()[1].startswith(first[1])
+    assert f"on {first[1]}: dumbwaiter.errors.Fail: ledger 7 is torn" in plain.stdout
+    assert "Traceback" not in plain.stdout
+    assert f"dumbwaiter status {task_id} --tracebacks" in plain.stdout
+    assert 'raise Fail("ledger 7 is torn")' in with_tracebacks.stdout
+    assert (attempt["number"], attempt["outcome"], attempt["worker"]) == (1, "failed", first[1])
+    assert 'raise Fail("ledger 7 is torn")' in attempt["traceback"]
+    assert remarks.splitlines()[1].endswith("dumbwaiter.errors.Fail: ledger 7 is torn")
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("status", "0199"), ("cancel", "0199"), ("retry", "0199"), ("workers",)]
+)
+def test_looking_makes_no_database(cli: Cli, shop: Path, words: tuple[str, ...]) -> None:
+    answer = cli(*APP, *words)
+
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    assert f"{shop / 'tasks.db'} does not exist" in answer.stderr
+    assert not (shop / "tasks.db").exists()
+
+
+def test_a_list_is_asked_for_by_what_the_column_shows(cli: Cli) -> None:
+    later, now = enqueued(cli, "greet", "name=a", "--delay", "2h"), enqueued(cli, "greet", "name=b")
+
+    def listed(status: str) -> list[str]:
+        return [task["id"] for task in json.loads(cli(*APP, "list", "--status", status, "--json").stdout)]
+
+    assert (listed("queued"), listed("scheduled"), listed("pending")) == ([now], [later], [now, later])
+    assert (listed("retrying"), listed("running"), listed("cancelling")) == ([], [], [])
+    wrong, empty = cli(*APP, "list", "--status", "nonsense"), cli(*APP, "list", "--status", "failed")
+    assert (wrong.returncode, "Value error" in wrong.stderr) == (2, False)
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "no tasks\n")
+
+
+def test_a_list_turns_as_many_pages_as_it_needs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dumbwaiter.cli.tasks.PAGE", 1)
+    later = [enqueued(cli, "greet", "name=a", "--delay", "2h") for _ in range(2)]
+    enqueued(cli, "greet", "name=b")
+    answer = cli(*APP, "list", "--status", "scheduled", "--limit", "1", "--json")
+
+    assert [task["id"] for task in json.loads(answer.stdout)] == [later[1]]
+
+
+def test_the_beginning_of_an_id_is_enough_if_no_other_begins_so(cli: Cli) -> None:
+    first, second = enqueued(cli, "greet", "name=a"), enqueued(cli, "greet", "name=b")
+    length = next(index for index in range(36) if first[index] != second[index])
+    common, unique = first[:length], first[: length + 1]
+    both = cli(*APP, "status", common)
+
+    assert json.loads(cli(*APP, "status", unique.upper(), "--json").stdout)["id"] == first
+    assert (both.returncode, first in both.stderr, second in both.stderr) == (1, True, True)
+    assert "there is no task 0199%" in cli(*APP, "status", "0199%").stderr
+
+
+def test_several_tasks_are_cancelled_though_one_cannot_be(cli: Cli) -> None:
+    first, second = enqueued(cli, "greet", "name=a"), enqueued(cli, "greet", "name=b")
+    answer = cli(*APP, "cancel", first, "nonsense", second)
+
+    assert answer.stdout == f"{first} cancelled\n{second} cancelled\n"
+    assert (answer.returncode, "1 of 3 tasks were not cancelled" in answer.stderr) == (1, True)
+
+
+def test_a_success_that_is_still_good_is_made_again_with_force(cli: Cli, shop: Path) -> None:
+    with program(*python("-m", "dumbwaiter", *APP, "worker"), cwd=shop):
+        task_id = dumbwaiter(*APP, "enqueue", "greet", "name=a", "--watch", cwd=shop).stdout.split()[0]
+    refused, forced = cli(*APP, "retry", task_id), cli(*APP, "retry", task_id, "--force")
+
+    assert "it has succeeded; its result is still good, and --force makes it again" in refused.stderr
+    assert (refused.returncode, forced.returncode) == (1, 0)
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_task(cli: Cli, shop: Path) -> None:
+    task_id = enqueued(cli, "greet", "name=a")
+    with program(*python("-m", "dumbwaiter", *APP, "status", task_id, "--watch"), cwd=shop) as watching:
+        watching.says("greet: queued")
+        watching.signal(signal.SIGINT)
+        status = watching.wait()
+
+    assert status == 130
+    assert f"the task goes on; dumbwaiter status {task_id}" in watching.said
+    assert status_of(cli, task_id)["status"] == "pending"
 
 
 def test_a_reader_that_leaves_is_no_error(cli: Cli, shop: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_sqlite_file_that_is_none_is_told_as_unavailable(tmp_path):
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     store = store_of(f"sqlite:///{path}")
 
-    with pytest.raises(DatabaseUnavailable, match="file is not a database; .* name another one"):
+    with pytest.raises(DatabaseUnavailable, match=r"file is not a database; .* name another one"):
         store.enqueue(new())
 
 

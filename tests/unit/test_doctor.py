@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dumbwaiter import Dumbwaiter
-from dumbwaiter.doctor import LOOKS, Check, checks, shown
+from dumbwaiter.doctor import LOOKS, Check, checks
+from dumbwaiter.settings import without_password
 from tests.support.databases import Database
 
 
@@ -167,7 +168,7 @@ def test_a_look_that_fails_is_a_finding_and_not_the_end(
     ],
 )
 def test_an_address_is_shown_without_its_password(address: str, expected: str) -> None:
-    assert shown(address) == expected
+    assert without_password(address) == expected
 
 
 def test_the_doctor_is_a_light_import() -> None:

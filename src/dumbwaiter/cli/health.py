@@ -43,7 +43,7 @@ def doctor(
 
 def settings_rows(settings: object) -> list[tuple[str, str, str]]:
     """Name, value, origin; secrets and passwords are not shown."""
-    from dumbwaiter.settings import Settings
+    from dumbwaiter.settings import Settings, without_password
 
     assert isinstance(settings, Settings)
     rows = []
@@ -54,13 +54,3 @@ def settings_rows(settings: object) -> list[tuple[str, str, str]]:
         shown = "(set)" if entry.name in SECRET and value else without_password(str(value))
         rows.append((entry.name, shown, settings.origins.get(entry.name, "default")))
     return rows
-
-
-def without_password(value: str) -> str:
-    """An address as it may be shown."""
-    scheme, separator, rest = value.partition("://")
-    if not separator or "@" not in rest:
-        return value
-    who, _, where = rest.rpartition("@")
-    user, colon, _ = who.partition(":")
-    return f"{scheme}://{user}{':***' if colon else ''}@{where}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from dumbwaiter import __version__
-from dumbwaiter.errors import ConfigurationError, DumbwaiterError
+from dumbwaiter.errors import ConfigurationError, DumbwaiterError, RefusedError
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
@@ -29,6 +29,10 @@ program = typer.Typer(
 )
 
 
+class NoTasksYet(RefusedError):
+    """There is no database file to look at."""
+
+
 class Given:
     """What stood before the command's name."""
 
@@ -37,14 +41,28 @@ class Given:
         self._app = app
         self._waiter: Dumbwaiter | None = None
 
-    def waiter(self) -> Dumbwaiter:
-        """The application that was named, or a default one that knows the built-in jobs."""
+    def waiter(self, *, jobs: bool = True) -> Dumbwaiter:
+        """The application that was named, or a default one that knows the built-in jobs.
+
+        Without `jobs` the default one knows none: importing them takes 150 ms, and the table can be read without.
+        """
         if self._waiter is None:
             from dumbwaiter.settings import Settings
 
             place = Settings.load({"app": self._app}).app
-            self._waiter = imported(place) if place else default_waiter()
+            self._waiter = imported(place) if place else default_waiter(jobs=jobs)
         return self._waiter
+
+    def existing(self) -> Dumbwaiter:
+        """The application, to look at tasks that are there. Raises NoTasksYet rather than make a SQLite file for that."""
+        waiter = self.waiter(jobs=False)
+        file = waiter.settings.sqlite_file
+        if file is not None and not file.exists():
+            raise NoTasksYet(
+                f"there are no tasks yet: {file} does not exist, and the first enqueue makes it; "
+                "to look elsewhere, name a database (DUMBWAITER_DATABASE) or an application (--app)"
+            )
+        return waiter
 
     def close(self) -> None:
         if self._waiter is not None:
@@ -189,13 +207,15 @@ def attribute(place: str, option: str) -> Any:
     return found
 
 
-def default_waiter(**settings: Any) -> Dumbwaiter:
+def default_waiter(*, jobs: bool = True, **settings: Any) -> Dumbwaiter:
     """An application that knows the built-in jobs."""
     from dumbwaiter.app import Dumbwaiter
-    from dumbwaiter.jobs.video.task import register
 
     waiter = Dumbwaiter(**settings)
-    register(waiter)
+    if jobs:
+        from dumbwaiter.jobs.video.task import register
+
+        register(waiter)
     return waiter
 
 

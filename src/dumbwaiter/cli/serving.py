@@ -34,10 +34,8 @@ def worker(
     waiter = given.waiter()
     slots = {} if queues is None else dict(read_queue(word, waiter.settings.slots) for word in queues)
     hand = waiter.worker(slots or None, capacity=read_capacity(capacity))
-    print(
-        f"worker {hand.name}: {', '.join(f'{name}={count}' for name, count in slots.items()) or 'all queues'}",
-        file=sys.stderr,
-    )
+    served = ", ".join(f"{name}={count}" for name, count in slots.items()) or "all queues"
+    print(f"worker {hand.name}: {served}; database: {waiter.settings.shown_database}", file=sys.stderr)
     raise typer.Exit(hand.run())
 
 
@@ -82,7 +80,7 @@ def serve(
 @command("migrate")
 def migrate(ctx: typer.Context) -> None:
     """Create or upgrade the tables."""
-    applied = ctx.obj.waiter().migrate()
+    applied = ctx.obj.waiter(jobs=False).migrate()
     for revision in applied:
         print(f"applied {revision}")
     if not applied:

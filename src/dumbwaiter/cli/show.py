@@ -6,9 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dumbwaiter.task import Status, Task
+from dumbwaiter.task import Attempt, Status, Task
+
+if TYPE_CHECKING:
+    from dumbwaiter.store.rows import WorkerRow
+
+# A table of a list is narrower than this without its last column.
+ROOM_FOR_REMARKS = 150
 
 
 def as_json(task: Task, now: datetime) -> dict[str, Any]:
@@ -35,7 +41,7 @@ def as_json(task: Task, now: datetime) -> dict[str, Any]:
         "run_at": iso(task.run_at),
         "started_at": iso(task.started_at),
         "finished_at": iso(task.finished_at),
-        "run_seconds": in_seconds(run_time(task, now)),
+        "run_seconds": in_seconds(task.run_time(now)),
         "seconds_since_progress": in_seconds(since_progress(task, now)),
         "remaining_seconds": in_seconds(task.remaining(now)),
         "worker": task.worker_id,
@@ -54,6 +60,81 @@ def as_json(task: Task, now: datetime) -> dict[str, Any]:
     }
 
 
+def attempt_as_json(attempt: Attempt) -> dict[str, Any]:
+    """An attempt that ended, with its traceback."""
+    return {
+        "number": attempt.number,
+        "outcome": attempt.outcome.value,
+        "worker": attempt.worker_id,
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
+        "run_seconds": in_seconds(attempt.ended_at - attempt.started_at),
+        "error_type": attempt.error_type,
+        "error_message": attempt.error,
+        "traceback": attempt.traceback,
+    }
+
+
+def history(attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
+    """The attempts that ended, a line each: (label, value)."""
+    return [(f"attempt {attempt.number}", ended(attempt)) for attempt in attempts]
+
+
+def ended(attempt: Attempt) -> str:
+    how = attempt.outcome.value.replace("_", " ")
+    where = f"{how} after {spoken(attempt.ended_at - attempt.started_at)} on {attempt.worker_id}"
+    why = error_words(attempt.error_type, attempt.error)
+    return f"{where}: {first_line(why)}" if why else where
+
+
+def print_tracebacks(attempts: Sequence[Attempt]) -> None:
+    """What each failed attempt left for whoever mends it."""
+    for attempt in attempts:
+        if attempt.traceback:
+            print(f"\nattempt {attempt.number}, {ended(attempt)}\n{attempt.traceback.rstrip()}")
+
+
+def worker_as_json(
+    worker: WorkerRow, held: Sequence[Task], now: datetime, lease: timedelta
+) -> dict[str, Any]:
+    """A worker, and what it runs."""
+    return {
+        "name": worker.name,
+        "state": worker_state(worker, now, lease),
+        "host": worker.host,
+        "pid": worker.pid,
+        "version": worker.version,
+        "queues": dict(worker.queues),
+        "capacity": dict(worker.capacity),
+        "started_at": iso(worker.started_at),
+        "heartbeat_at": iso(worker.heartbeat_at),
+        "tasks": [{"id": task.id, "type": task.task_type, "attempt": task.attempt} for task in held],
+    }
+
+
+WORKER_COLUMNS = ("WORKER", "STATE", "LAST HEARD", "UP SINCE", "QUEUES", "CAPACITY", "RUNS")
+
+
+def worker_row(worker: WorkerRow, held: Sequence[Task], now: datetime, lease: timedelta) -> tuple[str, ...]:
+    """One line of `dumbwaiter workers`."""
+    return (
+        worker.name,
+        worker_state(worker, now, lease),
+        ago(max(now - worker.heartbeat_at, timedelta(0))),
+        ago(max(now - worker.started_at, timedelta(0))),
+        ", ".join(f"{name}={slots}" for name, slots in worker.queues.items()) or "all",
+        ", ".join(f"{name}={amount:g}" for name, amount in worker.capacity.items()),
+        ", ".join(f"{task.task_type} {task.id}" for task in held) or "nothing",
+    )
+
+
+def worker_state(worker: WorkerRow, now: datetime, lease: timedelta) -> str:
+    """A worker that has been silent for a lease is taken for dead, and loses its tasks."""
+    if now - worker.heartbeat_at > lease:
+        return "silent"
+    return "stopping" if worker.stopping else "working"
+
+
 def details(task: Task, now: datetime) -> list[tuple[str, str]]:
     """What `dumbwaiter status` says: (label, value), what is not known left out."""
     running = task.status is Status.RUNNING
@@ -65,9 +146,9 @@ def details(task: Task, now: datetime) -> list[tuple[str, str]]:
         ("progress", percent(task) if running else None),
         ("step", task.current_step if running else None),
         ("time left", spoken(task.remaining(now))),
-        ("run time", spoken(run_time(task, now))),
+        ("run time", spoken(task.run_time(now))),
         ("last progress", ago(since_progress(task, now))),
-        ("attempt", f"{task.attempt} of {task.max_retry_count + 1}" if task.attempt else None),
+        ("attempts", f"{task.attempt} of {task.max_retry_count + 1}" if task.attempt else None),
         ("key", task.business_key),
         ("owner", task.owner),
         ("created", iso(task.created_at)),
@@ -84,7 +165,7 @@ def details(task: Task, now: datetime) -> list[tuple[str, str]]:
     return [(label, str(value)) for label, value in rows if value]
 
 
-COLUMNS = ("ID", "TYPE", "QUEUE", "STATUS", "PROGRESS", "RUN TIME", "LAST PROGRESS", "CREATED")
+COLUMNS = ("ID", "TYPE", "QUEUE", "STATUS", "PROGRESS", "RUN TIME", "LAST PROGRESS", "CREATED", "REMARKS")
 
 
 def row(task: Task, now: datetime) -> tuple[str, ...]:
@@ -95,10 +176,18 @@ def row(task: Task, now: datetime) -> tuple[str, ...]:
         task.queue,
         task.phase(now),
         percent(task),
-        spoken(run_time(task, now)),
+        spoken(task.run_time(now)),
         ago(since_progress(task, now)),
         ago(now - task.created_at),
+        remarks(task),
     )
+
+
+def remarks(task: Task) -> str:
+    """Which attempt it is, unless it is the first; and its step while it runs, else its error."""
+    attempt = f"attempt {task.attempt} of {task.max_retry_count + 1}" if task.attempt > 1 else ""
+    what = task.current_step if task.status is Status.RUNNING else error_of(task)
+    return "; ".join(part for part in (attempt, first_line(what or "")) if part)
 
 
 def print_rows(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
@@ -108,10 +197,12 @@ def print_rows(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Non
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(*header, box=box.SIMPLE_HEAD)
+        console = Console(markup=False)
+        shown = len(header) - (header[-1] == "REMARKS" and console.width < ROOM_FOR_REMARKS)
+        table = Table(*header[:shown], box=box.SIMPLE_HEAD)
         for cells in rows:
-            table.add_row(*cells)
-        Console(markup=False).print(table)
+            table.add_row(*cells[:shown])
+        console.print(table)
         return
     lines = [tuple(header), *rows] if header else list(rows)
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))] if lines else []
@@ -133,16 +224,17 @@ def standing(task: Task, now: datetime) -> str:
 
 
 def error_of(task: Task) -> str | None:
-    if task.error_message is None:
-        return None
-    return f"{task.error_type}: {task.error_message}" if task.error_type else task.error_message
+    return error_words(task.error_type, task.error_message)
 
 
-def run_time(task: Task, now: datetime) -> timedelta | None:
-    """How long it has run, or ran."""
-    if task.started_at is None or task.status is Status.PENDING:
+def error_words(kind: str | None, message: str | None) -> str | None:
+    if message is None:
         return None
-    return max((task.finished_at or now) - task.started_at, timedelta(0))
+    return f"{kind}: {message}" if kind else message
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def since_progress(task: Task, now: datetime) -> timedelta | None:

@@ -38,6 +38,9 @@ log = logging.getLogger("dumbwaiter")
 
 ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
+LOWEST = "00000000-0000-0000-0000-000000000000"
+HIGHEST = LOWEST.replace("0", "f")
+
 
 class Store:
     """The task table of one database.
@@ -217,6 +220,17 @@ class Store:
             statement = statement.where(tasks.c.id < before)
         with self.connections.reading() as connection:
             return [to_task(row) for row in connection.execute(statement).mappings()]
+
+    def ids_from(self, beginning: str, *, limit: int = 5) -> list[str]:
+        """The ids that begin so, the newest first; none for what cannot be the beginning of one."""
+        lowest, highest = (beginning + padding[len(beginning) :] for padding in (LOWEST, HIGHEST))
+        if not beginning or not is_id(lowest):
+            return []
+        self.schema.ensure()
+        id_ = self.tables.tasks.c.id
+        statement = sa.select(id_).where(id_.between(lowest, highest)).order_by(id_.desc()).limit(limit)
+        with self.connections.reading() as connection:
+            return [str(found) for found in connection.execute(statement).scalars()]
 
     def attempts(self, task_id: str) -> list[Attempt]:
         """The attempts of a task that ended, the first one first."""
