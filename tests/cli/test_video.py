@@ -180,7 +180,7 @@ def test_an_output_that_ends_with_a_slash_is_a_directory_made_with_its_first_vid
     cli: Cli, recording: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.json").write_text("[]")
-    failed = cli("export-video", "empty.json", "empty.json.gz", "-o", "none/")
+    failed = cli("export-video", "empty.json", "missing.json", "-o", "none/")
     assert (failed.returncode, (tmp_path / "none").exists()) == (1, False)
 
     answer = cli("export-video", recording.name, "-o", "new/videos/")

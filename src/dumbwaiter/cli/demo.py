@@ -36,7 +36,7 @@ class DemoFailed(RefusedError):
 def demo(
     ctx: typer.Context,
     recording: Annotated[
-        Path | None, typer.Argument(metavar="[RECORDING.json]", help="A recorded session of your own.")
+        Path | None, typer.Argument(metavar="RECORDING.json", help="A recorded session of your own.")
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Where to put the video.")] = None,

@@ -35,7 +35,7 @@ class SomeFailed(RefusedError):
 @command("export-video")
 def export_video(
     ctx: typer.Context,
-    recordings: Annotated[list[Path], typer.Argument(metavar="IN...", help="Recorded sessions (rrweb).")],
+    recordings: Annotated[list[Path], typer.Argument(metavar="IN", help="Recorded sessions (rrweb).")],
     out: Annotated[
         str, typer.Option("-o", "--out", metavar="OUT", help="The MP4 file, or a directory for several.")
     ],
