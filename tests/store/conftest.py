@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dumbwaiter.store.store import Store
-from tests.store.world import store_of
+from tests.store.world import emptied, store_of
 from tests.support import services
 from tests.support.databases import Databases, Kind
 
@@ -38,14 +38,7 @@ def empty_store(stores: Callable[[Kind], Store]) -> Callable[[Kind], Store]:
 
     def empty(kind: Kind) -> Store:
         store = stores(kind)
-        with store.connections.writing() as connection:
-            for table in (
-                store.tables.tasks,
-                store.tables.attempts,
-                store.tables.files,
-                store.tables.workers,
-            ):
-                connection.execute(table.delete())
+        emptied(store)
         return store
 
     return empty

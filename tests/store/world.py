@@ -83,6 +83,14 @@ def store_of(url: str, **settings: Any) -> Store:
     return Store(Settings.load({"database": url, **settings}, environ={}))
 
 
+def emptied(store: Store) -> None:
+    """Leave nothing in the tables but what the installation is."""
+    with store.connections.writing() as connection:
+        for table in store.tables.metadata.sorted_tables:
+            if table is not store.tables.installation:
+                connection.execute(table.delete())
+
+
 def until(true: Callable[[], bool], what: str, seconds: float = 20) -> None:
     """Wait for an event."""
     deadline = time.monotonic() + seconds
