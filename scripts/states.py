@@ -26,7 +26,7 @@ OUTCOMES = {
     AttemptOutcome.TIMED_OUT: "it took longer than its timeout and was ended; costs a retry",
     AttemptOutcome.CANCELLED: "it was asked to stop, and stopped or was ended",
     AttemptOutcome.CRASHED: "its worker fell silent for a lease; costs one of its crash budget",
-    AttemptOutcome.INTERRUPTED: "the worker was being stopped; costs nothing (at most 20 times)",
+    AttemptOutcome.INTERRUPTED: "the worker was being stopped (at most 20 times), or could start no process; costs nothing",
     AttemptOutcome.SNOOZED: "it asked to come back later; costs nothing",
     AttemptOutcome.LOST: "it lost its task to a later attempt before its own end was known",
 }

@@ -242,7 +242,8 @@ class Dumbwaiter:
         """Register a function under a name. A first parameter annotated TaskContext is given the attempt's context.
 
         `queue` ("default"), `priority` (0), `retry` (a `Retry`), `timeout` (one hour; None must be written), `isolate`
-        (run in a process of its own, which can be killed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
+        (run in a process of its own, which can be killed), `max_memory` (bytes that an isolated task and what it starts may
+        use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
         that must not be repeated), `http` (callable over HTTP).
 
         Raises ConfigurationError if it cannot run as declared.
@@ -288,7 +289,7 @@ class Dumbwaiter:
         )
         return TaskHandle(self, self.registry.add(entry))
 
-    TERMS = ("queue", "priority", "retry", "timeout", "isolate", "needs", "max_crashes", "http")
+    TERMS = ("queue", "priority", "retry", "timeout", "isolate", "max_memory", "needs", "max_crashes", "http")
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
         unknown = terms.keys() - set(self.TERMS)

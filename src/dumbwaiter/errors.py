@@ -21,6 +21,7 @@ DumbwaiterError
 ├── LostClaim                     the attempt no longer owns its task; its writes change nothing
 ├── TaskCancelled                 raised inside a task that was asked to stop
 ├── CommandFailed                 a command ended with another status than 0
+├── MemoryExceeded                a task's processes used more memory than its max_memory=
 ├── WorkerDied                    recorded, not raised: the worker of an attempt fell silent
 └── signals a task may raise
     ├── Fail                      end now as failed, without a retry
@@ -171,6 +172,31 @@ class CommandFailed(DumbwaiterError):
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         super().__init__(f"{command} {how}" + (f": {tail}" if tail else ""))
         self.status = status
+
+
+class MemoryExceeded(DumbwaiterError):
+    """The processes of an isolated task used more memory than its `max_memory=`, and were ended for that.
+
+    Another attempt would most likely use as much, so it is not tried again unless the policy names it:
+
+        @waiter.task("index", isolate=True, max_memory=2 * 1024**3, retry=Retry(on=(MemoryExceeded,)))
+        def index(ctx: TaskContext, shelf: str) -> None: ...
+
+    `used` and `allowed` are bytes; `processes` is how many there were.
+    """
+
+    transient = False
+
+    def __init__(self, used: int, allowed: int, processes: int) -> None:
+        mebibyte = 1024 * 1024
+        whose = "the task's process" if processes == 1 else f"the task's {processes} processes together"
+        super().__init__(
+            f"killed: memory; {whose} used {used / mebibyte:,.0f} MiB, more than the {allowed / mebibyte:,.0f} MiB "
+            "that max_memory= allows"
+        )
+        self.used = used
+        self.allowed = allowed
+        self.processes = processes
 
 
 class WorkerDied(DumbwaiterError):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import LostClaim
 from dumbwaiter.executors.base import Commands, Ended, Executor, Publication, Running, Stop
-from dumbwaiter.executors.registry import Registry
+from dumbwaiter.executors.registry import PROCESS, Registry
+from dumbwaiter.executors.tree import CannotStartProcess
 from dumbwaiter.retry import decide, formatted, interrupted, message, timed_out
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.strict_json import dumps
@@ -105,6 +106,8 @@ class Runner:
     def _conclude(self, running: Running, ended: Ended) -> None:
         """Never raises: the attempt's slot is given back here, and nowhere else."""
         published = self._close(running.task)
+        if isinstance(ended.error, CannotStartProcess) and PROCESS in running.entry.all_needs:
+            running.unstarted = message(ended.error)
         outcome = self._meaning(running, ended)
         self._tidy(running)
         if outcome is not None:
@@ -148,6 +151,8 @@ class Runner:
                 return timed_out(task, policy)
             case Stop.SHUTDOWN:
                 return interrupted(task, self._max_interruptions)
+        if running.unstarted is not None:
+            return given_back(running.unstarted)
         if ended.error is not None:
             return decide(task, ended.error, policy)
         return self._success(ended.result)
@@ -219,4 +224,11 @@ def unstorable(why: str) -> Outcome:
 def ended_meanwhile(task: Task) -> LostClaim:
     return LostClaim(
         f"attempt {task.attempt} of task {task.id} has ended; what it publishes now belongs to nobody"
+    )
+
+
+def given_back(why: str) -> Outcome:
+    """The task never began, for a want of this machine's: it goes back at once, and nothing is charged, however often."""
+    return Outcome(
+        Kind.SNOOZE, AttemptOutcome.INTERRUPTED, error_type="CannotStartProcess", error_message=why
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dumbwaiter.errors import LostClaim, TaskCancelled
+from dumbwaiter.errors import LostClaim, MemoryExceeded, TaskCancelled
 from dumbwaiter.executors import process as process_module
 from dumbwaiter.executors import tree as tree_module
 from dumbwaiter.executors.base import Stop
@@ -469,3 +470,57 @@ def test_a_command_inside_a_child_gets_term_when_the_attempt_should_stop(run, pr
 
     assert one.error.meaning == "cancel"
     assert ready.read_text() == "got TERM\n"
+
+
+MEBIBYTE = 1024 * 1024
+
+
+def test_a_task_that_uses_more_memory_than_it_may_is_ended_and_says_how_much(run):
+    one = run(work.take_memory, {"mebibytes": 300}, max_memory=120 * MEBIBYTE)
+
+    error = one.error
+    assert isinstance(error, MemoryExceeded)
+    assert error.used > error.allowed == 120 * MEBIBYTE
+    assert re.fullmatch(
+        r"killed: memory; the task's process used \d+ MiB, more than the 120 MiB that max_memory= allows",
+        str(error),
+    )
+
+
+def test_what_a_task_started_counts_too(run):
+    one = run(work.take_memory_together, {"processes": 4, "each": 40}, max_memory=120 * MEBIBYTE)
+
+    assert isinstance(one.error, MemoryExceeded)
+    assert one.error.processes > 2
+    nothing = f"{WORKER}:{one.running.task.id}:1"
+    until(lambda: not [pid for pid in all_processes() if tagged(pid, nothing)])
+
+
+def tagged(pid, tag):
+    try:
+        return f"DUMBWAITER_TAG={tag}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def test_memory_that_processes_share_counts_once(run, tmp_path):
+    one = run(
+        work.share_memory,
+        {"ready": str(tmp_path / "ready"), "mebibytes": 60, "forks": 4},
+        max_memory=200 * MEBIBYTE,
+    )
+
+    assert one.result == "shared"
+
+
+def test_a_task_within_its_memory_is_left_alone_and_its_child_kept(run):
+    first = run(work.whoami, max_memory=200 * MEBIBYTE).result
+
+    assert run(work.whoami, max_memory=200 * MEBIBYTE).result == first
+
+
+def test_too_much_memory_is_not_tried_again_unless_the_policy_says_so():
+    error = MemoryExceeded(2, 1, 1)
+
+    assert not Retry().worth(error)
+    assert Retry(on=(MemoryExceeded,)).worth(error)

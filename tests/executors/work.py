@@ -203,6 +203,39 @@ def hold_the_gil(ready: str) -> None:
     ctypes.PyDLL(None).sleep(60)
 
 
+def take_memory(mebibytes: int) -> int:
+    """Take it bit by bit, touch all of it, and hold it until somebody ends us."""
+    taken = [bytearray(b"x" * 1024 * 1024) for _ in range(mebibytes)]
+    time.sleep(30)
+    return len(taken)
+
+
+def take_memory_together(ctx: TaskContext, processes: int, each: int) -> None:
+    """The same in processes of sessions of their own, none of which is large."""
+    code = f"import time; x = bytearray(b'x' * {each} * 1024 * 1024); time.sleep(60)"
+    for _ in range(processes):
+        subprocess.Popen([sys.executable, "-I", "-c", code], start_new_session=True)
+    ctx.sleep(30)
+
+
+def share_memory(ready: str, mebibytes: int, forks: int) -> str:
+    """Forks that share what their parent has: each looks as large as that, and none takes any more."""
+    shared = bytearray(b"x" * mebibytes * 1024 * 1024)
+    pids = []
+    for _ in range(forks):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        pids.append(pid)
+    time.sleep(1.5)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    Path(ready).write_text(str(len(shared)))
+    return "shared"
+
+
 @contextmanager
 def scope(ctx: TaskContext) -> Iterator[str]:
     yield f"scope of {ctx.task.id}"

@@ -90,6 +90,8 @@ def test_two_commands_under_one_name_are_refused_and_the_same_one_again_is_not()
         ({"priority": 101}, "not within"),
         ({"timeout": timedelta(0)}, "not more than nothing"),
         ({"needs": {"chromium": 0}}, "must be more than nothing"),
+        ({"max_memory": 2**30}, "max_memory= needs a function with isolate=True"),
+        ({"max_memory": 1_000, "isolate": True}, "must be a number of bytes, at least 33,554,432"),
         ({"isolate": True, "reference": "__main__:work"}, "__main__"),
         ({"isolate": True, "reference": "m:f.<locals>.work"}, "made inside a function"),
         ({"isolate": True, "reference": "m:<lambda>"}, "made inside a function"),

@@ -248,6 +248,7 @@ class Running:
         self.stop_asked: float | None = None
         self.stop_reason: Stop | None = None
         self.abandoned = False
+        self.unstarted: str | None = None
         self.handle: Any = None
         self._publish = publish
         self._commands = commands

@@ -16,11 +16,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dumbwaiter.errors import ConfigurationError, DumbwaiterError, TaskCancelled
+from dumbwaiter.errors import ConfigurationError, DumbwaiterError, MemoryExceeded, TaskCancelled
 from dumbwaiter.executors.base import Ended, Publication, Running, Stop
 from dumbwaiter.executors.child import judged, task_to
 from dumbwaiter.executors.command import tag_of
 from dumbwaiter.executors.guardian import LINUX, Channel
+from dumbwaiter.executors.memory import excess
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.tree import KILL_SECONDS, CannotStartProcess, Lines, Tree, interpreter
 from dumbwaiter.retry import RemoteError, described
@@ -139,7 +140,7 @@ class ProcessExecutor:
             try:
                 dialog = Dialog(child, running, self._killed)
                 ended = dialog.hold(tag_of(running, self._worker))
-                reusable = dialog.reusable and child.fit() and child.tree.sweep()
+                reusable = dialog.reusable and child.fit(running.entry.max_memory) and child.tree.sweep()
             finally:
                 self._seat(running, None)
                 self._put_back(child) if reusable else child.close()
@@ -241,9 +242,10 @@ class Child:
         self.rss = rss
         self.first_rss = self.first_rss or rss
 
-    def fit(self) -> bool:
-        """Whether it may serve another task."""
-        return self.served < MAX_TASKS and self.rss - self.first_rss < GROWTH
+    def fit(self, limit: int | None) -> bool:
+        """Whether it may serve another task, which is not to pay for what earlier ones left in memory."""
+        growth = GROWTH if limit is None else min(GROWTH, limit // 8)
+        return self.served < MAX_TASKS and self.rss - self.first_rss < growth
 
     def printed(self) -> str:
         """The last it printed, once it has ended."""
@@ -273,6 +275,8 @@ class Dialog:
         self._killed = killed
         self._told: Stop | None = None
         self._ended: Ended | None = None
+        self._exceeded: MemoryExceeded | None = None
+        self._look_at = 0.0
 
     def hold(self, tag: str) -> Ended:
         """Hand over the task, serve what the child asks for, and return how it ended."""
@@ -294,6 +298,7 @@ class Dialog:
             if child.tree.fileno() in ready:
                 child.tree.listen()
             self._pass_on_stop()
+            self._look_at_memory()
         if self._ended is None:
             self._listen_to_the_last()
         return self._ended or self._unanswered()
@@ -366,6 +371,18 @@ class Dialog:
                     {"stop": stop, "of": [self._running.task.id, self._running.task.attempt]}
                 )
 
+    def _look_at_memory(self) -> None:
+        """End the tree if it uses more than its task type allows; looked at every 200 ms, however much the child says."""
+        limit, now = self._running.entry.max_memory, time.monotonic()
+        if limit is None or self._exceeded is not None or self._ended is not None or now < self._look_at:
+            return
+        self._look_at = now + LOOK_MILLISECONDS / 1000
+        used = excess(self._child.tree.guardian, limit)
+        if used is not None:
+            self._exceeded = MemoryExceeded(used.size, limit, used.processes)
+            log.warning("task %s: %s", self._running.task.id, self._exceeded)
+            self._child.tree.kill()
+
     def _pause(self) -> None:
         """A process that ends closes its pipe a moment before its status is known, which tells more than our kill would."""
         self._child.tree.wait(0.5)
@@ -379,6 +396,8 @@ class Dialog:
 
     def _unanswered(self) -> Ended:
         stop = self._running.stopped()
+        if self._exceeded is not None:
+            return Ended(error=self._exceeded)
         if self._running in self._killed or stop is not None:
             return Ended(
                 error=TaskCancelled(f"the task's processes were ended: {stop or 'the worker stops'}")

@@ -18,6 +18,8 @@ from dumbwaiter.retry import Retry
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 # What every isolated process and command takes one of: a worker has as many as it has cores.
 PROCESS = "process"
+# A bare interpreter with this package takes some 20 MiB.
+LEAST_MEMORY = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class TaskType:
     max_crashes: int = 3
     http: bool = False
     scope: Callable[..., Any] | None = None
+    max_memory: int | None = None
 
     @property
     def coroutine(self) -> bool:
@@ -87,6 +90,8 @@ class Registry:
             raise ConfigurationError(
                 f"task {entry.name!r}: needs={dict(entry.needs)} must be more than nothing"
             )
+        if entry.max_memory is not None:
+            refuse_unlimitable(entry, entry.max_memory)
         if entry.isolate and entry.argv is None:
             refuse_unimportable(entry)
         entry.signature.prepare()
@@ -139,6 +144,20 @@ def refuse_unimportable(entry: TaskType) -> None:
         raise ConfigurationError(
             f"task {entry.name!r}: isolate=True needs an importable module:name, and {name} is made inside a function; "
             "move it to the top of its module"
+        )
+
+
+def refuse_unlimitable(entry: TaskType, limit: int) -> None:
+    """Only what runs in processes of its own can be measured, and ended, by itself; and less than Python needs is a mistake."""
+    if not entry.isolate or entry.argv is not None:
+        raise ConfigurationError(
+            f"task {entry.name!r}: max_memory= needs a function with isolate=True; what else runs shares its worker's memory, "
+            "or is a command"
+        )
+    if limit < LEAST_MEMORY:
+        raise ConfigurationError(
+            f"task {entry.name!r}: max_memory={limit!r} must be a number of bytes, at least {LEAST_MEMORY:,} "
+            "(Python itself takes some of it)"
         )
 
 

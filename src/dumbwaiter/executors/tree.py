@@ -95,6 +95,11 @@ class Tree:
         """Readable when the guardian has something to say: call `listen` then."""
         return self._control.fileno()
 
+    @property
+    def guardian(self) -> int:
+        """The pid of the guardian, from which all of the tree stems."""
+        return self._guardian.pid
+
     def retag(self, tag: str) -> None:
         """The process works for another attempt from now on, and tags what it starts accordingly."""
         self._tags = {self.tag, tag}

@@ -267,6 +267,10 @@ class Worker:
 
     def _over(self, running: Running, end: Finish | None) -> None:
         """The code of an attempt has ended. Its slot is free; the task stays ours until its end is written."""
+        if running.unstarted is not None:
+            self.slots.no_process(running.unstarted)
+        elif PROCESS in running.entry.all_needs:
+            self.slots.process_started()
         self.slots.give_back(running.task.queue, running.entry)
         if end is None:
             self._forget(running.task)
