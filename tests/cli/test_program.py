@@ -65,6 +65,16 @@ def test_help_and_version_import_no_database_and_no_web_server(tmp_path: Path) -
     assert answer.stdout.strip().endswith("[]")
 
 
+def test_a_list_imports_no_other_database_and_no_job(cli: Cli, tmp_path: Path) -> None:
+    cli("enqueue", "video-export", "recording=sample:shop-tour")
+    heavy = "{'sqlalchemy.dialects.mysql', 'sqlalchemy.dialects.postgresql', 'alembic', 'dumbwaiter.jobs', 'psutil'}"
+    look = f"import sys; sys.argv = ['dumbwaiter', 'list']\nfrom dumbwaiter.cli import main\ntry: main()\nfinally: print(sorted({heavy} & set(sys.modules)))"
+    answer = subprocess.run(python("-c", look), cwd=tmp_path, capture_output=True, text=True)
+
+    assert "video-export" in answer.stdout
+    assert answer.stdout.strip().endswith("[]")
+
+
 def test_settings_are_printed_with_where_they_came_from_and_without_passwords(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.connections = Connections(settings.database, pgbouncer=settings.pgbouncer)
-        self.tables = Tables(settings.table_prefix, settings.schema)
+        self.tables = Tables(settings.table_prefix, settings.schema, self.connections.dialect.name)
         self.db = Database(self.tables, self.connections.dialect)
         self.schema = Schema(self.connections, self.tables, settings)
         self._listeners: list[Callable[[str], None]] = []

@@ -30,10 +30,11 @@ def has_full_indexes_only(*_: Any, dialect: Dialect, **__: Any) -> bool:
 
 
 class Tables:
-    """All tables under one prefix (and, on PostgreSQL, one schema)."""
+    """All tables under one prefix (and, on PostgreSQL, one schema), for one `kind` of database, or without it for any."""
 
-    def __init__(self, prefix: str = "dumbwaiter_", schema: str = "") -> None:
+    def __init__(self, prefix: str = "dumbwaiter_", schema: str = "", kind: str = "") -> None:
         self.prefix = prefix
+        self._kind = kind
         self.schema = schema or None
         self.metadata = sa.MetaData(schema=self.schema)
         self.tasks = self._tasks()
@@ -56,7 +57,11 @@ class Tables:
         return f"{self.prefix}wake" if self.schema is None else f"{self.schema}_{self.prefix}wake"[:63]
 
     def _table(self, name: str, *parts: sa.schema.SchemaItem) -> sa.Table:
-        return sa.Table(self.prefix + name, self.metadata, *parts, **MYSQL)
+        return sa.Table(self.prefix + name, self.metadata, *parts, **self._own(**MYSQL))
+
+    def _own(self, **options: Any) -> dict[str, Any]:
+        """The options that belong to this kind: SQLAlchemy imports a whole database's module to read the name of another's."""
+        return {name: value for name, value in options.items() if name.startswith(self._kind)}
 
     def _tasks(self) -> sa.Table:
         table = self._table(
@@ -136,9 +141,8 @@ class Tables:
             ("key", [c.task_type, c.business_key, c.id], c.business_key.is_not(None)),
         ]
         for name, columns, predicate in partial:
-            index = sa.Index(
-                f"{self.prefix}tasks_{name}", *columns, postgresql_where=predicate, sqlite_where=predicate
-            )
+            only = self._own(postgresql_where=predicate, sqlite_where=predicate)
+            index = sa.Index(f"{self.prefix}tasks_{name}", *columns, **only)
             index.ddl_if(callable_=has_partial_indexes)
         full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
             ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
