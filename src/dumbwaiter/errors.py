@@ -10,6 +10,7 @@ DumbwaiterError
 │   ├── UnknownTask               there is no task of that id
 │   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
 │   ├── RequestKeyReused          one Idempotency-Key, two different bodies
+│   ├── InvalidStep               a step's name or value cannot be kept
 │   └── IllegalMove               the task's status does not allow that move
 ├── StoreError                    the database said something that nobody can act on but its operator
 │   ├── DatabaseUnavailable       the database cannot be reached or used just now
@@ -120,6 +121,13 @@ class IllegalMove(RefusedError):
         self.task = task
         self.move = move
         self.way = way
+
+
+class InvalidStep(RefusedError):
+    """The name or the value of a step (`ctx.checkpoint`, `ctx.cursor`, `ctx.keep`) cannot be kept as it is."""
+
+    # the next attempt would say the same
+    transient = False
 
 
 class StoreError(DumbwaiterError):

@@ -67,6 +67,16 @@ def attempt_prefix(task_id: str, attempt: int) -> str:
     return f"{task_id}/{attempt}"
 
 
+def kept_prefix(task_id: str) -> str:
+    """Where the files lie that attempts of a task keep for later ones (`ctx.keep`)."""
+    return f"{task_id}/kept"
+
+
+def kept_key(task_id: str, attempt: int, name: str) -> str:
+    """Where a kept file of that name lies; new at each call, so that the one before stays whole until its row changes."""
+    return f"{kept_prefix(task_id)}/{attempt}-{secrets.token_hex(4)}/{stored_name(name)}"
+
+
 def stored_name(name: str) -> str:
     """A file name as a key may hold it; see `object_key`."""
     if PLAIN_NAME.fullmatch(name):
@@ -140,6 +150,26 @@ class FileStore:
         size = self.size(key)
         return self._shelf.read(checked(key), max(start, 0), size if end is None else min(end, size))
 
+    def fetch(self, key: str, path: str | Path, *, size: int, sha256: str) -> None:
+        """Write the file under a key to a path: the whole file, or nothing if it is not that size and checksum."""
+        target = Path(path)
+        with spoken(f"write {target}"):
+            half = unfinished(target.parent)
+        seen = hashlib.sha256()
+        try:
+            with half:
+                for piece in self.stream(key):
+                    seen.update(piece)
+                    with spoken(f"write {target}"):
+                        half.write(piece)
+                length = half.tell()
+            if (length, seen.hexdigest()) != (size, sha256):
+                raise FileStoreError(f"cannot fetch {key}: it is not the file that was stored")
+            with spoken(f"write {target}"):
+                Path(half.name).replace(target)
+        finally:
+            Path(half.name).unlink(missing_ok=True)
+
     def size(self, key: str) -> int:
         """How many bytes lie under a key."""
         return self._shelf.size(checked(key))
@@ -151,6 +181,10 @@ class FileStore:
     def delete_attempt(self, task_id: str, attempt: int) -> None:
         """Remove whatever an attempt stored, known to the tables or not: it failed, was cancelled or was lost."""
         self._shelf.remove_under(checked(attempt_prefix(task_id, attempt)))
+
+    def delete_kept(self, task_id: str) -> None:
+        """Remove what the attempts of a task kept for later ones: it has ended."""
+        self._shelf.remove_under(checked(kept_prefix(task_id)))
 
     def link(self, file: ResultFile, *, expires: timedelta) -> str | None:
         """An address that serves the file without asking us, for so long; None where only we can serve it."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dumbwaiter.errors import LostClaim
 from dumbwaiter.executors.base import Commands, Ended, Executor, Publication, Running, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
+from dumbwaiter.executors.steps import Memory
 from dumbwaiter.executors.tree import CannotStartProcess
 from dumbwaiter.retry import decide, formatted, interrupted, message, timed_out
 from dumbwaiter.store.rows import Finish
@@ -55,6 +56,7 @@ class Runner:
         workdir: Callable[[Task], Path],
         clean: Callable[[Task], None],
         commands: Callable[[Running], Commands],
+        memory: Callable[[Running], Memory],
         clock: Callable[[], datetime],
         over: Callable[[Running, Finish | None], None],
         max_result: int,
@@ -66,6 +68,7 @@ class Runner:
         self._workdir = workdir
         self._clean = clean
         self._commands = commands
+        self._memory = memory
         self._clock = clock
         self._over = over
         self._max_result = max_result
@@ -84,6 +87,7 @@ class Runner:
             publish=self._publish,
             commands=self._commands,
             done=self._conclude,
+            memory=self._memory,
         )
 
     def start(self, running: Running) -> None:
@@ -111,7 +115,8 @@ class Runner:
         outcome = self._meaning(running, ended)
         self._tidy(running)
         if outcome is not None:
-            self._over(running, Finish(running.task, outcome, tuple(published.files)))
+            files, mark = tuple(published.files), running.fresh_mark()
+            self._over(running, Finish(running.task, outcome, files, mark, running.remembers))
             return
         with self._lock:
             del self._published[running.task.fence]

@@ -294,6 +294,32 @@ class Progress:
         return Progress(max(known, default=None), later.step if later.step is not None else self.step)
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where an attempt is in its work (`ctx.cursor`), and how far it had come by then."""
+
+    value: Any
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the attempts before this one left: which steps have results, where they were, and how far they had come."""
+
+    results: Sequence[str] = ()
+    cursor: Any = None
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that an attempt kept for later ones."""
+
+    object_key: str
+    size: int
+    sha256: str
+
+
 def clamped(fraction: float) -> float | None:
     """A reported fraction as it may be stored: within 0…1, NaN ignored. 1.0 is reached only at success."""
     if math.isnan(fraction):

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 
 from dumbwaiter import files as files_module
 from dumbwaiter.errors import ConfigurationError, DumbwaiterError, FileGone, FileStoreError
-from dumbwaiter.files import FileStore, content_disposition, content_type_of, object_key, stored_name
+from dumbwaiter.files import (
+    FileStore,
+    content_disposition,
+    content_type_of,
+    kept_key,
+    object_key,
+    stored_name,
+)
 from dumbwaiter.task import ResultFile
 from tests.support.objects import ObjectServer, object_server
 
@@ -111,6 +118,51 @@ def test_deleting_what_is_gone_already_is_fine(files: FileStore, written: Callab
 
     with pytest.raises(FileGone):
         files.size("t/1/a")
+
+
+def test_a_fetched_file_is_the_one_that_was_stored(
+    files: FileStore, written: Callable[[bytes], Path], tmp_path: Path
+) -> None:
+    data = os.urandom(9 * MIB)
+    stored = files.put(written(data), "t/kept/1-a/model", filename="model")
+    target = tmp_path / "new" / "folder" / "model"
+    files.fetch("t/kept/1-a/model", target, size=stored.size, sha256=stored.sha256)
+
+    assert target.read_bytes() == data
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_file_that_is_not_the_one_that_was_stored_is_not_fetched(
+    files: FileStore, written: Callable[[bytes], Path], tmp_path: Path
+) -> None:
+    stored = files.put(written(b"hot soup"), "t/kept/1-a/soup", filename="soup")
+    files.put(written(b"cold one"), "t/kept/1-a/soup", filename="soup")
+    target = tmp_path / "soup"
+    target.write_bytes(b"what was there before")
+
+    with pytest.raises(FileStoreError, match="not the file that was stored"):
+        files.fetch("t/kept/1-a/soup", target, size=stored.size, sha256=stored.sha256)
+    with pytest.raises(FileGone):
+        files.fetch("t/kept/1-a/roast", target, size=stored.size, sha256=stored.sha256)
+    assert target.read_bytes() == b"what was there before"
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_kept_files_go_all_together_and_results_stay(
+    files: FileStore, written: Callable[[bytes], Path]
+) -> None:
+    kept = [kept_key("t", 1, "a.bin"), kept_key("t", 1, "a.bin"), kept_key("t", 2, "报告")]
+    others = [object_key("t", 1, "a.bin"), kept_key("t2", 1, "a.bin")]
+    for key in kept + others:
+        files.put(written(key.encode()), key, filename="a.bin")
+    assert len(set(kept)) == 3
+    files.delete_kept("t")
+    files.delete_kept("t")
+
+    for key in kept:
+        with pytest.raises(FileGone):
+            files.size(key)
+    assert all(files.size(key) for key in others)
 
 
 def test_deleting_attempt_1_leaves_attempt_10_alone(

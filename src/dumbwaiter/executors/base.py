@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import threading
 import time
@@ -11,13 +12,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from dumbwaiter.errors import LostClaim, TaskCancelled
-from dumbwaiter.task import Progress, Task, clamped
+from dumbwaiter.errors import InvalidStep, LostClaim, TaskCancelled
+from dumbwaiter.executors.steps import Memory, Steps, checked_file
+from dumbwaiter.task import Fence, Mark, Progress, Task, clamped
 
 if TYPE_CHECKING:
     from dumbwaiter.executors.registry import TaskType
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 # It becomes a header of the download: type/subtype and parameters (RFC 9110, 8.3.1), in ASCII, on one line.
@@ -94,11 +99,12 @@ class TaskContext:
         ctx.publish(ctx.workdir / "report.pdf", filename=f"report-{month}.pdf")
     """
 
-    def __init__(self, task: Task, link: Link, workdir: Path) -> None:
+    def __init__(self, task: Task, link: Link, workdir: Path, memory: Memory | None = None) -> None:
         self._task = task
         self._link = link
         self._workdir = workdir
         self._scope: Any = None
+        self._steps = Steps(memory, link.report)
 
     @property
     def task(self) -> Task:
@@ -185,6 +191,109 @@ class TaskContext:
         """`publish` for coroutines: the upload does not hold up the event loop."""
         await asyncio.to_thread(self.publish, path, **how)
 
+    def checkpoint(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a step of the task once: later attempts get its stored result instead.
+
+        The result must be JSON, at most `max_result` bytes of it, and comes back as JSON has it (a tuple as a list), in
+        the first attempt too. `name` has at most 200 bytes and is the step's own within the task. A function that raises
+        has not run: it runs again in the next attempt. So does one whose machine died between its end and the write.
+        Steps go when the task ends, however it ends; a task made again by hand starts without them.
+
+        Raises InvalidStep for a name or a result that cannot be kept, LostClaim if the attempt was superseded,
+        TaskCancelled instead of starting the function when the attempt should end.
+
+            invoice = ctx.checkpoint("invoice", create_invoice, customer_id)
+            ctx.checkpoint("mail", send_mail, invoice["number"])
+        """
+        if inspect.iscoroutinefunction(function):
+            raise InvalidStep(f"step {name!r} is a coroutine function: write await ctx.acheckpoint(…)")
+        with self._steps.once(name):
+            if not self._steps.done(name):
+                self.check()
+                return self._steps.remember(name, function(*args, **kwargs))  # type: ignore[no-any-return]
+            return self._steps.result(name)  # type: ignore[no-any-return]
+
+    async def acheckpoint(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`checkpoint` for coroutine functions; a plain function runs on a thread.
+
+        pages = await ctx.acheckpoint("pages", count_pages, url)
+        """
+        with self._steps.once(name):
+            if await asyncio.to_thread(self._steps.done, name):
+                return await asyncio.to_thread(self._steps.result, name)
+            self.check()
+            if inspect.iscoroutinefunction(function):
+                value = await function(*args, **kwargs)
+            else:
+                value = await asyncio.to_thread(function, *args, **kwargs)
+            return await asyncio.to_thread(self._steps.remember, name, value)
+
+    @property
+    def cursor(self) -> Any:
+        """Where the task is in its work: any JSON value, which a later attempt starts from; None at first.
+
+        Set it as often as you like. It is written together with the progress, twice a second, and with the attempt's end;
+        a worker that is killed loses what was set within its last second or so. What must never be done twice
+        is a `checkpoint`. In a coroutine of a later attempt read it once by `await ctx.acursor()`: that look asks the database.
+
+        Setting raises InvalidStep for what is not JSON or is too large; reading raises LostClaim.
+
+            for page in range(ctx.cursor or 0, pages):
+                copy(page)
+                ctx.progress((page + 1) / pages)
+                ctx.cursor = page + 1
+        """
+        return self._steps.cursor
+
+    @cursor.setter
+    def cursor(self, value: Any) -> None:
+        self._steps.cursor = value
+
+    async def acursor(self) -> Any:
+        """`cursor` for coroutines: reading it does not hold up the event loop."""
+        return await asyncio.to_thread(lambda: self._steps.cursor)
+
+    def keep(self, name: str, path: str | Path) -> None:
+        """Keep a file for later attempts of this task, on whatever host they run.
+
+        `path` is relative to the work directory unless absolute. Keeping another file under the name replaces it, whole or
+        not at all. It is no result: nobody else sees it, and it goes when the task ends, however it ends.
+
+        Raises InvalidStep for a name that is empty, longer than 200 bytes or has a slash, FileNotFoundError,
+        FileStoreError, LostClaim if the attempt was superseded.
+
+            ctx.keep("model.bin", "model.bin")
+        """
+        source = self.workdir / path
+        checked_file(name)
+        if not source.is_file():
+            raise FileNotFoundError(f"there is no file to keep at {source}")
+        self._steps.memory.keep(name, source.absolute())
+
+    async def akeep(self, name: str, path: str | Path) -> None:
+        """`keep` for coroutines."""
+        await asyncio.to_thread(self.keep, name, path)
+
+    def restore(self, name: str, into: str | Path | None = None) -> Path | None:
+        """Get back the file that this or an earlier attempt kept; None if there is none. Returns where it lies now.
+
+        `into` is the path to write, or a directory; by default the name itself in the work directory. The file there is
+        whole: its size and checksum are those that were kept.
+
+        Raises InvalidStep for an impossible name, FileStoreError, LostClaim if the attempt was superseded.
+
+            model = ctx.restore("model.bin") or train(ctx.workdir / "model.bin")
+        """
+        target = self.workdir / (checked_file(name) if into is None else into)
+        if target.is_dir():
+            target /= checked_file(name)
+        target = target.absolute()
+        return target if self._steps.memory.restore(checked_file(name), target) else None
+
+    async def arestore(self, name: str, into: str | Path | None = None) -> Path | None:
+        """`restore` for coroutines."""
+        return await asyncio.to_thread(self.restore, name, into)
+
     def run(
         self,
         argv: Sequence[str | Path],
@@ -240,6 +349,7 @@ class Running:
         publish: Callable[[Running, Publication], None],
         commands: Callable[[Running], Commands],
         done: Callable[[Running, Ended], None],
+        memory: Callable[[Running], Memory] | None = None,
     ) -> None:
         self.task = task
         self.entry = entry
@@ -250,6 +360,8 @@ class Running:
         self.abandoned = False
         self.unstarted: str | None = None
         self.handle: Any = None
+        self.remembers = False
+        self.memory = None if memory is None else memory(self)
         self._publish = publish
         self._commands = commands
         self._done = done
@@ -258,6 +370,8 @@ class Running:
         self._ended = False
         self._progress = Progress()
         self._reported = Progress()
+        self._mark: Mark | None = None
+        self._written: Mark | None = None
 
     @property
     def deadline(self) -> float | None:
@@ -269,7 +383,7 @@ class Running:
         return self._ended
 
     def context(self) -> TaskContext:
-        return TaskContext(self.task, self, self.workdir)
+        return TaskContext(self.task, self, self.workdir, self.memory)
 
     def ask_stop(self, reason: Stop) -> bool:
         """Ask the attempt to end; the first reason stands, except that a lost claim overrides. True if it is new."""
@@ -300,6 +414,35 @@ class Running:
                 return None
             self._reported = self._progress
             return self._progress
+
+    # steps
+    @property
+    def fraction(self) -> float | None:
+        """How far the attempt has come."""
+        return self._progress.fraction
+
+    def remembering(self) -> Fence:
+        """The fence to remember something under. Raises LostClaim if the attempt has ended or lost its task."""
+        with self._lock:
+            if self._ended or self.stop_reason is Stop.LOST:
+                raise LostClaim(f"attempt {self.task.attempt} no longer owns task {self.task.id}")
+            self.remembers = True
+        return self.task.fence
+
+    def mark(self, mark: Mark) -> None:
+        """Remember where the attempt is in its work; never blocks on the database. Raises LostClaim."""
+        self.remembering()
+        with self._lock:
+            self._mark = mark
+
+    def fresh_mark(self) -> Mark | None:
+        """Where it is, if that is not written yet."""
+        with self._lock:
+            return None if self._mark is self._written else self._mark
+
+    def mark_written(self, mark: Mark) -> None:
+        with self._lock:
+            self._written = mark
 
     # Link
     def report(self, progress: Progress) -> None:

@@ -1,8 +1,8 @@
 """The inside of an isolated process: takes tasks from its socket, runs them one at a time, and answers in JSON.
 
-The worker says `{"run": …}`, `{"stop": reason, "of": [task id, attempt]}` and `{"answer": number, "error": … | null}`; the
-child says `{"began": true}`, `{"progress": [fraction, step]}`, `{"publish": number, …}` and, once for each run,
-`{"ended": {"result": …} | {"error": …}, "reusable": …, "rss": …}`.
+The worker says `{"run": …}`, `{"stop": reason, "of": [task id, attempt]}` and `{"answer": number, "error": … | null, "value": …}`.
+The child says `{"began": true}`, `{"progress": [fraction, step]}`, `{"mark": [cursor, fraction]}`, `{"publish": number, …}`,
+`{"step": number, "ask": …, "of": […]}` and, once for each run, `{"ended": {"result": …} | {"error": …}, "reusable": …, "rss": …}`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import RemoteError, Retry, described, type_name
 from dumbwaiter.strict_json import dumps
-from dumbwaiter.task import Status, Task
+from dumbwaiter.task import Mark, Recalled, Status, Task
 
 # How often progress is passed on; the worker itself writes it a few times a second.
 REPORT_SECONDS = 0.1
@@ -68,6 +68,7 @@ class Desk:
         self._stop: Mapping[str, Any] | None = None
         self._cancel: functools.partial[Any] | None = None
         self._numbers = itertools.count(1)
+        self._reporting = threading.Lock()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
         self._place = Path.cwd()
         self._idle = True
@@ -95,6 +96,7 @@ class Desk:
                 publish=self._publish,
                 commands=lambda running: PlainCommands(running, self._grace),
                 done=lambda *_: None,
+                memory=None if order["limit"] is None else functools.partial(self._memory, order["limit"]),
             )
             self._running = running
             self._heed()
@@ -151,21 +153,35 @@ class Desk:
 
     def _publish(self, running: Running, publication: Publication) -> None:
         """Have the worker store a file, and wait for its word."""
-        number = next(self._numbers)
-        answer = self._answers[number] = queue.SimpleQueue()
         expires = publication.expires
-        self._channel.send(
+        self._ask(
+            "publish",
             {
-                "publish": number,
                 "path": str(publication.path.absolute()),
                 "name": publication.name,
                 "content_type": publication.content_type,
                 "expires": None if expires is None else expires.total_seconds(),
-            }
+            },
         )
-        error = answer.get()
+
+    def _memory(self, limit: int, running: Running) -> AskedMemory:
+        return AskedMemory(self._step, running, limit=min(limit, LARGEST_RESULT))
+
+    def _step(self, ask: str, *of: Any) -> Any:
+        """Have the worker remember something, or tell what it knows; it must know the progress by then."""
+        self._report(self._running)
+        return self._ask("step", {"ask": ask, "of": of})
+
+    def _ask(self, what: str, message: Mapping[str, Any]) -> Any:
+        """Ask the worker, and wait for its answer."""
+        number = next(self._numbers)
+        answer = self._answers[number] = queue.SimpleQueue()
+        self._channel.send({what: number, **message})
+        told = answer.get()
+        error = told["error"]
         if error is not None:
             raise LostClaim(error["message"]) if error["error_type"] == LOST else RemoteError(error)
+        return told.get("value")
 
     # on the listening thread
     def listen(self) -> None:
@@ -199,7 +215,7 @@ class Desk:
                 with contextlib.suppress(RuntimeError):
                     cancel()
         elif "answer" in message:
-            self._answers.pop(message["answer"]).put(message["error"])
+            self._answers.pop(message["answer"]).put(message)
 
     def _heed(self) -> None:
         """Ask the running task to stop if it is the one that was meant; it may come while the task is being imported."""
@@ -208,8 +224,42 @@ class Desk:
             running.ask_stop(Stop(stop["stop"]))
 
     def _report(self, running: Running | None) -> None:
-        if running is not None and (progress := running.fresh_progress()) is not None:
-            self._channel.send({"progress": [progress.fraction, progress.step]})
+        if running is None:
+            return
+        # both threads report, and an older cursor must not come after a newer one
+        with self._reporting:
+            if (progress := running.fresh_progress()) is not None:
+                self._channel.send({"progress": [progress.fraction, progress.step]})
+            if (mark := running.fresh_mark()) is not None:
+                running.mark_written(mark)
+                self._channel.send({"mark": [mark.value, mark.fraction]})
+
+
+class AskedMemory:
+    """The steps of an isolated task: its worker keeps them."""
+
+    def __init__(self, ask: Callable[..., Any], running: Running, *, limit: int) -> None:
+        self.limit = limit
+        self._ask = ask
+        self._running = running
+
+    def recall(self) -> Recalled:
+        return Recalled(**self._ask("recall"))
+
+    def result(self, name: str) -> Any:
+        return self._ask("result", name)
+
+    def remember(self, name: str, value: Any) -> None:
+        self._ask("remember", name, value)
+
+    def mark(self, value: Any) -> None:
+        self._running.mark(Mark(value, self._running.fraction))
+
+    def keep(self, name: str, path: Path) -> None:
+        self._ask("keep", name, str(path))
+
+    def restore(self, name: str, into: Path) -> bool:
+        return bool(self._ask("restore", name, str(into)))
 
 
 LOST = type_name(LostClaim())

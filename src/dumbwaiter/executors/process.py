@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import select
@@ -11,12 +12,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dumbwaiter.errors import ConfigurationError, DumbwaiterError, MemoryExceeded, TaskCancelled
+from dumbwaiter.errors import (
+    ConfigurationError,
+    DumbwaiterError,
+    LostClaim,
+    MemoryExceeded,
+    TaskCancelled,
+)
 from dumbwaiter.executors.base import Ended, Publication, Running, Stop
 from dumbwaiter.executors.child import judged, task_to
 from dumbwaiter.executors.command import tag_of
@@ -25,7 +32,7 @@ from dumbwaiter.executors.memory import excess
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.tree import KILL_SECONDS, CannotStartProcess, Lines, Tree, interpreter
 from dumbwaiter.retry import RemoteError, described
-from dumbwaiter.task import Progress
+from dumbwaiter.task import Mark, Progress
 
 __all__ = ["CannotStartProcess", "ProcessDied", "ProcessExecutor"]
 
@@ -309,6 +316,7 @@ class Dialog:
             "workdir": str(self._running.workdir),
             "tag": tag,
             "scope": importable(self._running.entry),
+            "limit": None if self._running.memory is None else self._running.memory.limit,
         }
         # a child that is dead by now is found out by its silence
         with contextlib.suppress(OSError):
@@ -330,11 +338,15 @@ class Dialog:
         elif "progress" in message:
             fraction, step = message["progress"]
             self._running.report(Progress(fraction, step))
+        elif "mark" in message:
+            value, fraction = message["mark"]
+            # an attempt that lost its task is being ended anyway
+            with contextlib.suppress(LostClaim):
+                self._running.mark(Mark(value, fraction))
         elif "publish" in message:
-            # on a thread of its own: an upload of minutes must not hold up a kill
-            threading.Thread(
-                target=self._publish, args=(message,), name="dumbwaiter-publish", daemon=True
-            ).start()
+            self._serve(message["publish"], lambda: self._publish(message))
+        elif "step" in message:
+            self._serve(message["step"], lambda: self._step(message))
         elif "ended" in message:
             self._child.measured(message["rss"])
             self.reusable = message["reusable"]
@@ -345,6 +357,38 @@ class Dialog:
             else:
                 self._ended = Ended(ended["result"])
 
+    def _serve(self, number: int, work: Callable[[], Any]) -> None:
+        """Do what the child asked for, on a thread of its own: an upload of minutes must not hold up a kill."""
+        threading.Thread(
+            target=self._answer, args=(number, work), name="dumbwaiter-publish", daemon=True
+        ).start()
+
+    def _answer(self, number: int, work: Callable[[], Any]) -> None:
+        # the child may have been killed meanwhile
+        with contextlib.suppress(OSError):
+            try:
+                self._child.channel.send({"answer": number, "error": None, "value": work()})
+            except BaseException as raised:  # noqa: BLE001 - the child waits for an answer, whatever it is
+                error = described(raised, self._running.entry.retry)
+                self._child.channel.send({"answer": number, "error": error})
+
+    def _step(self, message: Mapping[str, Any]) -> Any:
+        """What the child has to remember, or wants to be told."""
+        memory = self._running.memory
+        assert memory is not None, "a child asks for steps only if it was told their limit"
+        match message["ask"], message["of"]:
+            case "recall", []:
+                return dataclasses.asdict(memory.recall())
+            case "result", [name]:
+                return memory.result(name)
+            case "remember", [name, value]:
+                return memory.remember(name, value)
+            case "keep", [name, path]:
+                return memory.keep(name, Path(path))
+            case "restore", [name, path]:
+                return memory.restore(name, Path(path))
+        raise ValueError(f"the child asked for {message['ask']!r}, which is nothing")
+
     def _publish(self, message: Mapping[str, Any]) -> None:
         expires = message["expires"]
         publication = Publication(
@@ -353,14 +397,7 @@ class Dialog:
             message["content_type"],
             None if expires is None else timedelta(seconds=expires),
         )
-        error = None
-        try:
-            self._running.publish(publication)
-        except BaseException as raised:  # noqa: BLE001 - the child waits for an answer, whatever it is
-            error = described(raised, self._running.entry.retry)
-        # the child may have been killed meanwhile
-        with contextlib.suppress(OSError):
-            self._child.channel.send({"answer": message["publish"], "error": error})
+        self._running.publish(publication)
 
     def _pass_on_stop(self) -> None:
         stop = self._running.stopped()

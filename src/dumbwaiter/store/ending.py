@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import IllegalMove
 from dumbwaiter.retry import MESSAGE_LIMIT, TRACEBACK_LIMIT, shortened, storable
+from dumbwaiter.store import steps
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, Finish, next_key, to_task
 from dumbwaiter.store.tables import PENDING, RUNNING
@@ -39,6 +40,7 @@ def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> S
     elif outcome.kind is not Kind.CANCEL:
         settle(db, connection, end.task, outcome, now)
         record_files(db, connection, end, now)
+        record_mark(db, connection, end, now)
         return outcome.status
     if not move(db, connection, end.task, outcome, now):
         return written_before(db, connection, end)
@@ -154,6 +156,12 @@ def record_files(db: Database, connection: Connection, end: Finish, now: Instant
     # of two publishes under one name the last wins
     for file in {file.name: file for file in end.files}.values():
         connection.execute(sa.insert(db.tables.files).values(file_values(end.task, file, now)))
+
+
+def record_mark(db: Database, connection: Connection, end: Finish, now: Instant) -> None:
+    """The next attempt starts where this one was."""
+    if end.mark is not None and not end.outcome.status.final:
+        steps.put_mark(db, connection, end.task.fence, end.mark, now)
 
 
 def file_values(task: Task, file: ResultFile, now: Instant) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from dumbwaiter.store.dialects import Dialect, Instant
 from dumbwaiter.store.tables import Tables
-from dumbwaiter.task import Attempt, AttemptOutcome, Outcome, Progress, ResultFile, Status, Task
+from dumbwaiter.task import Attempt, AttemptOutcome, Mark, Outcome, Progress, ResultFile, Status, Task
 
 OnDuplicate = Literal["return", "reject", "after", "replace"]
 
@@ -81,11 +81,17 @@ def digest(*parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of an attempt, as it is to be written: the task as it was claimed, what its end means, its files."""
+    """The end of an attempt, as it is to be written: the task as it was claimed, what its end means, its files.
+
+    `mark` is the cursor that the next attempt starts from, if it is not written yet. `remembers`: this attempt may have
+    left steps, which go once the task has ended.
+    """
 
     task: Task
     outcome: Outcome
     files: Sequence[ResultFile] = ()
+    mark: Mark | None = None
+    remembers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

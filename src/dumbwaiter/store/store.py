@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from dumbwaiter.errors import DatabaseUnavailable, IllegalMove, InvalidOption, KeyContended, UnknownTask
 from dumbwaiter.retry import crashed
 from dumbwaiter.settings import Settings
-from dumbwaiter.store import claiming, ending, enqueueing, keeping, waking
+from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
 from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
 from dumbwaiter.store.dialects import Instant
@@ -32,7 +32,7 @@ from dumbwaiter.store.rows import (
 )
 from dumbwaiter.store.schema import Schema
 from dumbwaiter.store.tables import Tables
-from dumbwaiter.task import Attempt, Fence, Outcome, ResultFile, Status, Task
+from dumbwaiter.task import Attempt, Fence, KeptFile, Mark, Outcome, Recalled, ResultFile, Status, Task
 
 log = logging.getLogger("dumbwaiter")
 
@@ -338,6 +338,67 @@ class Store:
         with self.connections.reading() as connection:
             return keeping.standing(self.db, connection, fences)
 
+    # what an attempt remembers for later ones; each raises LostClaim if the attempt does not own its task any more
+
+    def recall(self, fence: Fence) -> Recalled:
+        """What earlier attempts left: the names of results, the cursor, the progress at that moment."""
+        with self.connections.reading() as connection:
+            return steps.recall(self.db, connection, fence)
+
+    def step_result(self, fence: Fence, name: str) -> Any:
+        """The stored result of a step that `recall` named."""
+        with self.connections.reading() as connection:
+            return steps.result(self.db, connection, fence, name)
+
+    def remember(
+        self,
+        fence: Fence,
+        name: str,
+        value: Any,
+        *,
+        fraction: float | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        """Write the result of a step, and how far the task had come by then."""
+        self.connections.again(
+            lambda connection: steps.remember(
+                self.db, connection, fence, name, value, fraction=fraction, now=self.db.now(now)
+            )
+        )
+
+    def mark(self, marks: Sequence[tuple[Fence, Mark]], *, now: datetime | None = None) -> list[Fence]:
+        """Write the cursors of attempts; which of them still own their tasks. Those of the others change nothing."""
+        return self.connections.again(
+            lambda connection: steps.mark(self.db, connection, marks, self.db.now(now))
+        )
+
+    def promise_file(self, fence: Fence, name: str, *, now: datetime | None = None) -> None:
+        """Say that a file is about to be kept under that name."""
+        self.connections.again(
+            lambda connection: steps.promise(self.db, connection, fence, name, self.db.now(now))
+        )
+
+    def keep_file(
+        self,
+        fence: Fence,
+        name: str,
+        file: KeptFile,
+        *,
+        fraction: float | None = None,
+        now: datetime | None = None,
+    ) -> str | None:
+        """Let the name stand for this file; the key of the one that it stood for before."""
+        return self.connections.again(
+            lambda connection: steps.keep(
+                self.db, connection, fence, name, file, fraction=fraction, now=self.db.now(now)
+            )
+        )
+
+    def kept_file(self, fence: Fence, name: str) -> KeptFile | None:
+        """The file that was kept under that name."""
+        with self.connections.reading() as connection:
+            return steps.kept(self.db, connection, fence, name)
+
     def heartbeat(self, worker: str, *, now: datetime | None = None) -> int:
         """Prove that a worker lives; the number of tasks it holds."""
 
@@ -413,6 +474,20 @@ class Store:
                 lambda connection: ending.expire(self.db, connection, self.db.now(now), limit)
             )
         )
+
+    def ended_with_steps(self, *, limit: int = 100) -> list[str]:
+        """Tasks that have ended, or are no more, and whose steps are still there."""
+        with self.connections.reading() as connection:
+            return steps.of_ended(self.db, connection, limit)
+
+    def with_kept_files(self, task_ids: Sequence[str]) -> set[str]:
+        """Those of the tasks that kept files, or began to."""
+        with self.connections.reading() as connection:
+            return steps.with_files(self.db, connection, task_ids)
+
+    def forget_steps(self, task_ids: Sequence[str]) -> None:
+        """Remove the steps of tasks that have ended; their kept files must be gone before."""
+        self.connections.again(lambda connection: steps.forget(self.db, connection, task_ids), single=True)
 
     def register(self, worker: WorkerRow, *, now: datetime | None = None) -> None:
         with self.connections.writing() as connection:

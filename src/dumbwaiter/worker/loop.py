@@ -21,6 +21,7 @@ from dumbwaiter.executors.command import CommandExecutor, GuardedCommands
 from dumbwaiter.executors.function import LoopExecutor, ThreadExecutor
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import PROCESS, Registry
+from dumbwaiter.executors.remembering import StoredMemory
 from dumbwaiter.run import Runner
 from dumbwaiter.settings import Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
@@ -34,6 +35,7 @@ from dumbwaiter.worker.listener import Listener
 from dumbwaiter.worker.rescuer import Rescuer
 from dumbwaiter.worker.slots import Slots
 from dumbwaiter.worker.stager import stage
+from dumbwaiter.worker.sweeper import Sweeper
 from dumbwaiter.worker.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Worker:
             workdir=self._workdirs.path,
             clean=self._workdirs.remove,
             commands=lambda running: GuardedCommands(running, self.name, settings.grace),
+            memory=lambda running: StoredMemory(store, self._files, running, limit=settings.max_result),
             clock=store.now,
             over=self._over,
             max_result=settings.max_result,
@@ -133,16 +136,19 @@ class Worker:
             store, settings.lease, settings.sweep, took=self._took_back, settle=settings.heartbeat * 1.5
         )
         self._listener = Listener(store, self._wake_claimer)
+        self._sweeper = Sweeper(store, self._files)
         moved = self._heartbeat.moved
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
         self._time_duty = Duty("timekeeper", self._watcher.keep_time)
         self._stage_duty = Duty("stager", lambda: stage(store))
+        self._sweep_duty = Duty("sweeper", self._sweeper.round)
         self._housekeeping = [
             Duty("listener", self._listener.round),
             self._stage_duty,
             Duty("rescuer", self._rescuer.round),
+            self._sweep_duty,
             Duty("heartbeat", self._heartbeat.round),
         ]
         self._begin = threading.Thread(target=self._start_when_ready, name="dumbwaiter-start", daemon=True)
@@ -284,6 +290,13 @@ class Worker:
         if status is Status.PENDING:
             self._stage_duty.wake()
         self._runner.settled(end, status)
+        if status is not None and status.final and (end.remembers or end.task.attempt > 1):
+            self._forget_steps(end.task)
+
+    def _forget_steps(self, task: Task) -> None:
+        """The task has ended: what its attempts remembered for later ones goes."""
+        self._sweeper.put(task.id)
+        self._sweep_duty.wake()
 
     def _forget(self, task: Task) -> None:
         with self._lock:
@@ -295,6 +308,8 @@ class Worker:
 
     def _took_back(self, task: Task, outcome: Outcome) -> None:
         """Files of an attempt that was taken back were never visible."""
+        if outcome.status.final:
+            self._forget_steps(task)
         try:
             self._files().delete_attempt(task.id, task.attempt)
         except Exception as error:  # noqa: BLE001 - the files are left to the sweep

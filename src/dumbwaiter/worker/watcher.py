@@ -44,6 +44,7 @@ class Watcher:
             return IDLE
         self._look(running)
         self._write_progress(running)
+        self._write_marks(running)
         return LOOK
 
     def keep_time(self) -> float:
@@ -110,6 +111,16 @@ class Watcher:
         reports = [report(one, progress) for one, progress in fresh if progress is not None]
         if reports:
             self._store.report(reports)
+
+    def _write_marks(self, running: Sequence[Running]) -> None:
+        """Where they are in their work. What cannot be written stays fresh, and goes with the next round or the end."""
+        fresh = [(one, mark) for one in running if not one.ended and (mark := one.fresh_mark()) is not None]
+        if not fresh:
+            return
+        written = set(self._store.mark([(one.task.fence, mark) for one, mark in fresh]))
+        for one, mark in fresh:
+            if one.task.fence in written:
+                one.mark_written(mark)
 
     def _until_next(self, running: Sequence[Running]) -> float:
         now = time.monotonic()

@@ -213,10 +213,12 @@ def steps(metadata: sa.MetaData, prefix: str) -> None:
         prefix,
         "steps",
         sa.Column("task_id", Id, primary_key=True),
+        sa.Column("kind", sa.String(10), primary_key=True),
         sa.Column("name", Name(200), primary_key=True),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("result", Json),
         sa.Column("object_key", Name(700)),
+        sa.Column("progress", sa.Double),
         sa.Column("created_at", Timestamp, nullable=False),
     )
 
