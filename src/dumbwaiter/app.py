@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import inspect
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from dumbwaiter.task import Attempt, Status, Task
 
 if TYPE_CHECKING:
     from dumbwaiter.files import FileStore
+    from dumbwaiter.store.foreign import Statement
     from dumbwaiter.store.rows import NewTask, OnDuplicate
     from dumbwaiter.store.store import Store
     from dumbwaiter.worker.loop import Worker
@@ -162,7 +162,7 @@ class TaskHandle(Generic[P, R]):
         `key` (the producer's own name for the work; one active task for each), `on_duplicate` ("return", "reject",
         "after", "replace"), `reuse_for` (give out a finished success this young again), `owner`, `request_key`, `queue`,
         `priority` (-100…100, higher first), `delay` or `run_at`, `start_before`, `timeout`, `connection` (enqueue in the
-        caller's own transaction), `meta`.
+        caller's own transaction: SQLAlchemy's, psycopg's, PyMySQL's or sqlite3's), `meta`.
 
         Raises InvalidOption.
 
@@ -345,22 +345,52 @@ class Dumbwaiter:
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
         new = self._new_task(entry, arguments, options, strict=strict)
-        connection = None if options.connection is None else sync_connection(options.connection)
-        task, _ = self.store.enqueue(new, connection=connection)
+        task, _ = self.store.enqueue(new, connection=options.connection)
         return task
 
     async def _aenqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
-        run_sync = getattr(options.connection, "run_sync", None)
-        if run_sync is not None:
-            # an async session or connection of SQLAlchemy: the same core, inside the caller's transaction
-            return await run_sync(  # type: ignore[no-any-return]
-                lambda inner: self._enqueue(
-                    entry, arguments, replace(options, connection=inner), strict=strict
-                )
+        given = options.connection
+        if given is None:
+            return await asyncio.to_thread(self._enqueue, entry, arguments, options, strict=strict)
+        from dumbwaiter.store.callers import bridged, is_asynchronous
+
+        # whatever it is, the same core inside the caller's transaction
+        def core(inner: Any) -> Task:
+            return self._enqueue(entry, arguments, replace(options, connection=inner), strict=strict)
+
+        if hasattr(given, "run_sync"):  # an async session or connection of SQLAlchemy
+            return await given.run_sync(core)  # type: ignore[no-any-return]
+        if is_asynchronous(given):
+            return await bridged(given, core)
+        # a connection that blocks stays on the caller's own thread: SQLite's may be used on no other
+        return core(given)
+
+    def statement(
+        self, task_type: str, arguments: Mapping[str, Any] | None = None, *, driver: str, **options: Any
+    ) -> Statement:
+        """A task as one SQL statement, for a transaction on a connection that `connection=` does not take.
+
+        `driver` is "asyncpg", "aiosqlite", "django", "psycopg", "pymysql" or "sqlite3"; `options` are those of
+        `TaskHandle.using`, without `connection`, `on_duplicate` and `reuse_for`. With a `key` that an active task holds (or a
+        `request_key` that was used before) the statement inserts no row; on MySQL it raises the duplicate (error 1062), which
+        leaves the transaction alive. PostgreSQL returns a row for the task that it inserted, and wakes the workers at the commit.
+
+        Raises UnknownTaskType, InvalidArguments, InvalidOption, StoreError.
+
+            statement = waiter.statement("invoice", {"order_id": 7}, driver="asyncpg")
+            async with connection.transaction():
+                await connection.execute("INSERT INTO orders VALUES (7)")
+                await connection.execute(statement.sql, *statement.parameters)
+        """
+        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
+        if handle._options.connection is not None:
+            raise InvalidOption(
+                "connection= and waiter.statement(…) exclude each other: you execute the statement"
             )
-        return await asyncio.to_thread(self._enqueue, entry, arguments, options, strict=strict)
+        new = self._new_task(handle.entry, arguments or {}, handle._options, strict=False)
+        return self.store.statement(new, driver)
 
     def _new_task(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool
@@ -537,21 +567,3 @@ def request_hash(task_type: str, payload: Mapping[str, Any]) -> str:
 
     text = json.dumps(payload, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(f"{task_type}\0{text}".encode()).hexdigest()
-
-
-def sync_connection(given: Any) -> Any:
-    """The SQLAlchemy connection behind what the caller gave: a connection, or a session's."""
-    import sqlalchemy as sa
-
-    if isinstance(given, sa.Connection):
-        return given
-    if hasattr(given, "run_sync"):
-        raise InvalidOption("connection= is asynchronous: use `await ….aenqueue(…)`")
-    connection = getattr(given, "connection", None)
-    if inspect.ismethod(connection):
-        found = connection()
-        if isinstance(found, sa.Connection):
-            return found
-    raise InvalidOption(
-        f"connection= is a {type(given).__module__}.{type(given).__qualname__}; give a SQLAlchemy Connection or Session"
-    )

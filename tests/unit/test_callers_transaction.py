@@ -83,5 +83,5 @@ def test_a_connection_of_another_kind_is_refused_by_name(tmp_path) -> None:
     waiter = Dumbwaiter(f"sqlite:///{tmp_path}/tasks.db")
     waiter.task("invoice")(invoice)
 
-    with pytest.raises(InvalidOption, match="give a SQLAlchemy Connection or Session"):
+    with pytest.raises(InvalidOption, match="give a SQLAlchemy Connection or Session, a psycopg"):
         waiter.enqueue("invoice", {"order": 7}, connection=object())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,9 +17,11 @@ from dumbwaiter.retry import crashed
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
 from dumbwaiter.store.claiming import Want
+from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.rows import (
+from dumbwaiter.store.foreign import Statement, driver_form, statement
     Database,
     Finish,
     NewTask,
@@ -57,6 +59,7 @@ class Store:
         self.db = Database(self.tables, self.connections.dialect)
         self.schema = Schema(self.connections, self.tables, settings)
         self._listeners: list[Callable[[str], None]] = []
+        self._callers = Callers(self.connections, self.tables)
 
     @property
     def kind(self) -> str:
@@ -95,19 +98,21 @@ class Store:
     # producing
 
     def enqueue(
-        self, new: NewTask, *, connection: Connection | None = None, now: datetime | None = None
+        self, new: NewTask, *, connection: Any = None, now: datetime | None = None
     ) -> tuple[Task, bool]:
         """Insert a task, or find the one that its key stands for. The task, and whether it is new.
 
-        On the caller's `connection` it commits and rolls back with the caller's own writes. What that connection raises comes
-        as it is: a deadlock or a serialization failure has undone the caller's transaction, which only the caller can repeat.
+        On the caller's `connection` (`callers.py` tells its kinds) it commits and rolls back with the caller's own writes. What
+        that connection raises comes as it is: a deadlock or a serialization failure has undone the caller's transaction, which
+        only the caller can repeat.
 
         Raises InvalidOption, DuplicateTask, RequestKeyReused, KeyContended.
         """
         enqueueing.refuse_unstorable(new)
         self.schema.ensure()
         if connection is not None:
-            return self._enqueue(connection, new, now, own=False)
+            with self._callers.borrowed(connection) as theirs, explained():
+                return self._enqueue(theirs, new, now, own=False)
         try:
             task, created = self._enqueue_alone(new, now)
         except DatabaseUnavailable as error:
@@ -141,6 +146,12 @@ class Store:
         return task, created
 
     def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
+    def statement(self, new: NewTask, driver: str) -> Statement:
+        """The same as one statement for a driver that we do not drive. Raises InvalidOption."""
+        enqueueing.refuse_unstorable(new)
+        self.schema.ensure()
+        return statement(self.db, new, driver)
+
         """Cancel a task that waits; ask the worker of one that runs. Raises UnknownTask, IllegalMove (it has ended)."""
         if not is_id(task_id):
             raise UnknownTask(task_id)
@@ -425,7 +436,7 @@ class Store:
             keeping.worker_beating(self.db, worker, instant),
             keeping.beating(self.db, worker, instant),
         )
-        return [driver_form(statement.compile(dialect=dialect)) for statement in statements]
+        return [plain_form(one.compile(dialect=dialect)) for one in statements]
 
     # housekeeping: any worker does it, without an election
 
@@ -531,17 +542,16 @@ def queues_to_wake(ends: Sequence[Finish], written: Sequence[Status | None]) -> 
     return sorted(woken)
 
 
-def driver_form(compiled: Any) -> tuple[str, Any]:
-    """A compiled statement as its driver takes it: the text, and a list or a mapping of plain values."""
-    parameters = dict(compiled.params)
-    for name, process in compiled._bind_processors.items():
-        parameters[name] = process(parameters[name])
-    plain = {
-        name: value.decode() if isinstance(value, bytes) else value for name, value in parameters.items()
-    }
-    if compiled.positional:
-        return str(compiled), [plain[name] for name in compiled.positiontup]
-    return str(compiled), plain
+def plain_form(compiled: Any) -> tuple[str, Any]:
+    """A compiled statement as its driver takes it, with values that JSON can carry."""
+    text, parameters = driver_form(compiled)
+    if isinstance(parameters, Mapping):
+        return text, {name: plain(value) for name, value in parameters.items()}
+    return text, [plain(value) for value in parameters]
+
+
+def plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 __all__ = ["Finish", "IllegalMove", "NewTask", "Report", "Standing", "Store", "Want", "WorkerRow"]
