@@ -2,7 +2,8 @@
 
 DumbwaiterError
 ├── ConfigurationError            a setting, a registration or a combination of them cannot work
-│   └── MissingExtra              an optional package is not installed
+│   ├── MissingExtra              an optional package is not installed
+│   └── NoTransaction             ctx.transaction() was asked for where there is none to be had
 ├── RefusedError                  what was asked for was refused; nothing was written
 │   ├── InvalidArguments          the arguments do not fit the task's signature, or are not JSON
 │   ├── InvalidOption             an option of `using(...)` or `enqueue` cannot be
@@ -55,6 +56,12 @@ class MissingExtra(ConfigurationError):
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"this needs the package {package}: pip install 'dumbwaiter[{extra}]'")
         self.extra = extra
+
+
+class NoTransaction(ConfigurationError):
+    """`ctx.transaction()` was asked for where there is none to be had: another try would find none either."""
+
+    transient = False
 
 
 class RefusedError(DumbwaiterError):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dumbwaiter.errors import LostClaim
+from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
 from dumbwaiter.executors.base import Commands, Ended, Executor, Publication, Running, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
@@ -21,6 +22,10 @@ from dumbwaiter.strict_json import dumps
 from dumbwaiter.task import AttemptOutcome, Fence, Kind, Outcome, ResultFile, Status, Task
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy.engine import Connection
+
     from dumbwaiter.files import FileStore
 
 log = logging.getLogger("dumbwaiter")
@@ -59,6 +64,7 @@ class Runner:
         memory: Callable[[Running], Memory],
         clock: Callable[[], datetime],
         over: Callable[[Running, Finish | None], None],
+        succeeding: Callable[[Task, Callable[[], Finish]], AbstractContextManager[Connection]],
         max_result: int,
         max_interruptions: int,
     ) -> None:
@@ -71,6 +77,7 @@ class Runner:
         self._memory = memory
         self._clock = clock
         self._over = over
+        self._succeeding = succeeding
         self._max_result = max_result
         self._max_interruptions = max_interruptions
         self._published: dict[Fence, Published] = {}
@@ -88,6 +95,7 @@ class Runner:
             commands=self._commands,
             done=self._conclude,
             memory=self._memory,
+            transact=self._transact,
         )
 
     def start(self, running: Running) -> None:
@@ -107,8 +115,49 @@ class Runner:
         if published.begun and status is not Status.SUCCESS:
             self._drop_files(end.task)
 
+    @contextlib.contextmanager
+    def _transact(self, running: Running, result: Callable[[], Any]) -> Iterator[Connection]:
+        """The task's own writes and its success, in one transaction."""
+        if running.committed:
+            raise NoTransaction(
+                f"task {running.task.id} has ended with its first ctx.transaction(): put all of its writes into one"
+            )
+        try:
+            with self._succeeding(running.task, lambda: self._commit(running, result())) as connection:
+                yield connection
+        except BaseException as error:
+            self._uncommit(running, error)
+            raise
+        running.committed = True
+
+    def _commit(self, running: Running, result: object) -> Finish:
+        """The success as its transaction is to write it, with what has been published until now."""
+        outcome = self._success(result)
+        if outcome.status is not Status.SUCCESS:
+            raise Fail(outcome.error_message or "")
+        with self._lock:
+            published = self._published.get(running.task.fence)
+            if running.ended or published is None:
+                raise LostClaim(f"attempt {running.task.attempt} of task {running.task.id} was given up")
+            running.committing = True
+            published.closed = True
+            return Finish(running.task, outcome, tuple(published.files))
+
+    def _uncommit(self, running: Running, error: BaseException) -> None:
+        """The transaction left nothing. But of a commit that nobody heard of only the store can tell, at the attempt's end."""
+        with self._lock:
+            if not running.committing or isinstance(error, DatabaseUnavailable):
+                return
+            running.committing = False
+            published = self._published.get(running.task.fence)
+            if published is not None and not running.ended:
+                published.closed = False
+
     def _conclude(self, running: Running, ended: Ended) -> None:
         """Never raises: the attempt's slot is given back here, and nowhere else."""
+        if running.committed:
+            self._conclude_committed(running, ended)
+            return
         published = self._close(running.task)
         if isinstance(ended.error, CannotStartProcess) and PROCESS in running.entry.all_needs:
             running.unstarted = message(ended.error)
@@ -122,6 +171,26 @@ class Runner:
             del self._published[running.task.fence]
         if published.begun:
             self._drop_files(running.task)
+        self._over(running, None)
+
+    def _conclude_committed(self, running: Running, ended: Ended) -> None:
+        """Its success stands; what the function did after it changes nothing."""
+        task = running.task
+        log.info("%s %s, attempt %d: success", task.task_type, task.id, task.attempt)
+        if ended.error is not None and running.stop_reason is None:
+            log.error(
+                "task %s raised after its ctx.transaction() had committed; its success stands:\n%s",
+                task.id,
+                formatted(ended.error),
+            )
+        elif ended.result is not None:
+            log.warning(
+                "what task %s returned is lost: its success was written by ctx.transaction(); set ctx.result in the block",
+                task.id,
+            )
+        with self._lock:
+            self._published.pop(task.fence, None)
+        self._tidy(running)
         self._over(running, None)
 
     def _close(self, task: Task) -> Published:

@@ -42,7 +42,10 @@ class Swallower:
             while data := client.recv(65_536):
                 if self.silent:
                     continue
-                if self.swallow is not None and self.swallow in data:
+                # neither BEGIN ISOLATION LEVEL READ COMMITTED nor SET AUTOCOMMIT is a COMMIT
+                if self.swallow is not None and self.swallow in data.replace(b"READ COMMITTED", b"").replace(
+                    b"AUTOCOMMIT", b""
+                ):
                     self.swallow = None
                     self.lost = client
                 upstream.sendall(data)

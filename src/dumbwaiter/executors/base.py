@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from dumbwaiter.errors import InvalidStep, LostClaim, TaskCancelled
+from dumbwaiter.errors import InvalidStep, LostClaim, NoTransaction, TaskCancelled
 from dumbwaiter.executors.steps import Memory, Steps, checked_file
 from dumbwaiter.task import Fence, Mark, Progress, Task, clamped
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy.engine import Connection
+
     from dumbwaiter.executors.registry import TaskType
 
 P = ParamSpec("P")
@@ -67,6 +72,10 @@ class Link(Protocol):
         """Store the file under this attempt; blocks until it is stored. Raises LostClaim if the attempt was fenced."""
         ...
 
+    def transaction(self, result: Callable[[], Any]) -> AbstractContextManager[Connection]:
+        """A transaction that ends with the task's success and this result. Raises NoTransaction where there is none."""
+        ...
+
     def stopped(self) -> Stop | None:
         """Why the attempt should end, or None while it may go on."""
         ...
@@ -105,6 +114,8 @@ class TaskContext:
         self._workdir = workdir
         self._scope: Any = None
         self._steps = Steps(memory, link.report)
+        self._result: Any = None
+        self._in_transaction = False
 
     @property
     def task(self) -> Task:
@@ -294,6 +305,73 @@ class TaskContext:
         """`restore` for coroutines."""
         return await asyncio.to_thread(self.restore, name, into)
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction on the task's database that commits this task's own writes and its success together, or neither.
+
+        Gives a SQLAlchemy connection. The block's end writes the success, with the files that were published until then and
+        with `ctx.result` (None unless it is set in the block), and commits. After that the task has succeeded, whatever the
+        function returns or raises; before that, whatever ends the block early leaves nothing of it.
+
+        Keep the block short: it holds its locks, on SQLite everybody's. The connection reads what is committed, and a lock is
+        waited for 5 s. Commit nothing in it yourself.
+
+        Raises TaskCancelled or LostClaim, at the block's beginning or end, if the attempt was asked to end or does not own its
+        task any more; NoTransaction in isolated processes, and in a task that has committed one; Fail for a result that cannot
+        be stored.
+
+            with ctx.transaction() as connection:
+                connection.execute(sa.text("UPDATE accounts SET balance = balance - 5 WHERE id = 7"))
+                ctx.result = {"paid": 5}
+        """
+        self.check()
+        with self._link.transaction(lambda: self._result) as connection:
+            self._in_transaction = True
+            try:
+                yield connection
+                # what stops because it was asked to has not done all of its work
+                self.check()
+            finally:
+                self._in_transaction = False
+
+    async def atransaction(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`transaction` for coroutines: the block is a plain function, which gets the connection and runs on a thread.
+
+        What it returns is the task's result, and what this returns.
+
+            def pay(connection: sa.Connection, account: int) -> dict[str, int]:
+                connection.execute(sa.text("UPDATE accounts SET balance = balance - 5 WHERE id = :id"), {"id": account})
+                return {"paid": 5}
+
+            await ctx.atransaction(pay, 7)
+        """
+
+        def block() -> T:
+            with self.transaction() as connection:
+                self.result = returned = function(connection, *args, **kwargs)
+            return returned
+
+        at_work = asyncio.ensure_future(asyncio.to_thread(block))
+        try:
+            return await asyncio.shield(at_work)
+        except asyncio.CancelledError:
+            # the thread goes on to its end, which knows of the stop; only then is it known what became of the task
+            await asyncio.gather(at_work, return_exceptions=True)
+            raise
+
+    @property
+    def result(self) -> Any:
+        """The result that the transaction writes; set it inside `ctx.transaction()`. Elsewhere a task returns its result."""
+        return self._result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        if not self._in_transaction:
+            raise NoTransaction("ctx.result is set inside ctx.transaction(); elsewhere return the value")
+        self._result = value
+
     def run(
         self,
         argv: Sequence[str | Path],
@@ -350,6 +428,7 @@ class Running:
         commands: Callable[[Running], Commands],
         done: Callable[[Running, Ended], None],
         memory: Callable[[Running], Memory] | None = None,
+        transact: Callable[[Running, Callable[[], Any]], AbstractContextManager[Connection]] | None = None,
     ) -> None:
         self.task = task
         self.entry = entry
@@ -359,12 +438,16 @@ class Running:
         self.stop_reason: Stop | None = None
         self.abandoned = False
         self.unstarted: str | None = None
+        # its success is being written, or was, or perhaps was, by its own transaction: the row is then rightly nobody's
+        self.committing = False
+        self.committed = False
         self.handle: Any = None
         self.remembers = False
         self.memory = None if memory is None else memory(self)
         self._publish = publish
         self._commands = commands
         self._done = done
+        self._transact = transact
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._ended = False
@@ -452,7 +535,18 @@ class Running:
     def publish(self, publication: Publication) -> None:
         if self._ended or self.stop_reason is Stop.LOST:
             raise LostClaim(f"attempt {self.task.attempt} no longer owns task {self.task.id}")
+        if self.committed:
+            raise LostClaim(f"task {self.task.id} has ended with ctx.transaction(): publish before its end")
         self._publish(self, publication)
+
+    def transaction(self, result: Callable[[], Any]) -> AbstractContextManager[Connection]:
+        if self._transact is None:
+            raise NoTransaction(
+                f"task {self.task.task_type!r}: an isolated process has no connection to the database, and so no "
+                "ctx.transaction(); register the task without isolate=True, or let it return what is to be written and write "
+                "that in a task of its own"
+            )
+        return self._transact(self, result)
 
     def stopped(self) -> Stop | None:
         return self.stop_reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import itertools
 import os
 import random
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
-from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, MissingExtra
+from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
 
 T = TypeVar("T")
@@ -97,6 +98,7 @@ class Connections:
         self._writers = FairLock()
         self._making = threading.Lock()
         self._engine: Engine | None = None
+        self._unhurried: Engine | None = None
         FORKED.add(self)
 
     @property
@@ -115,6 +117,17 @@ class Connections:
                 return postgresql_engine(self.url, pgbouncer=self._pgbouncer, answer=answer)
             case _:
                 return mysql_engine(self.url, answer=answer)
+
+    @property
+    def unhurried_engine(self) -> Engine:
+        """For user code's transactions: their statements take as long as they need, and leave our pool to our duties."""
+        if self.dialect.name == "sqlite":
+            return self.engine
+        if self._unhurried is None:
+            with self._making:
+                if self._unhurried is None:
+                    self._unhurried = self._made(None)
+        return self._unhurried
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[Connection]:
@@ -136,21 +149,38 @@ class Connections:
                 yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextlib.contextmanager
-    def writing(self, key: str | None = None) -> Iterator[Connection]:
+    def writing(self, key: str | None = None, *, engine: Engine | None = None) -> Iterator[Connection]:
         """A connection in a transaction that commits at the end of the block and rolls back on an error.
 
         With a `key`, other transactions with that key are held off where the database needs it.
         """
+        self._refuse_to_wait_for_oneself()
         queue = self._writers if self.dialect.name == "sqlite" else contextlib.nullcontext()
         guarding = self.dialect.guarding
         with (
             told(),
             queue,
-            self.engine.connect() as connection,
+            (engine or self.engine).connect() as connection,
             guarding(connection, key),
             connection.begin(),
         ):
             yield connection
+
+    @contextlib.contextmanager
+    def occupied(self) -> Iterator[None]:
+        """Around a transaction in which user code runs: what that code starts must not wait for the same transaction's end."""
+        before = OCCUPIED.set((*OCCUPIED.get(), self))
+        try:
+            yield
+        finally:
+            OCCUPIED.reset(before)
+
+    def _refuse_to_wait_for_oneself(self) -> None:
+        if self.dialect.name == "sqlite" and self in OCCUPIED.get():
+            raise InvalidOption(
+                "inside ctx.transaction() SQLite's one write lock is taken: pass the connection that it gave, "
+                "connection=…, or write after it"
+            )
 
     @contextlib.contextmanager
     def single(self) -> Iterator[Connection]:
@@ -201,15 +231,21 @@ class Connections:
         return "pymysql", dict(arguments) | {"connect_timeout": CONNECT, "init_command": start}
 
     def close(self) -> None:
-        if self._engine is not None:
-            self._engine.dispose()
+        for engine in (self._engine, self._unhurried):
+            if engine is not None:
+                engine.dispose()
 
     def forget_parent(self) -> None:
         """After a fork: the parent's connections stay the parent's, and so do the locks its threads held."""
         self._writers = FairLock()
         self._making = threading.Lock()
-        if self._engine is not None:
-            self._engine.dispose(close=False)
+        for engine in (self._engine, self._unhurried):
+            if engine is not None:
+                engine.dispose(close=False)
+
+
+# Whose transactions the code at hand runs in; a thread that asyncio.to_thread starts inherits it.
+OCCUPIED: contextvars.ContextVar[tuple[Connections, ...]] = contextvars.ContextVar("OCCUPIED", default=())
 
 
 class Undone(DatabaseUnavailable):

@@ -9,9 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import IllegalMove
+from dumbwaiter.errors import IllegalMove, LostClaim, TaskCancelled
 from dumbwaiter.retry import MESSAGE_LIMIT, TRACEBACK_LIMIT, shortened, storable
-from dumbwaiter.store import steps
+from dumbwaiter.store import keeping, steps
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, Finish, next_key, to_task
 from dumbwaiter.store.tables import PENDING, RUNNING
@@ -48,19 +48,42 @@ def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> S
     return outcome.status
 
 
+def succeed(db: Database, connection: Connection, end: Finish, now: Instant) -> None:
+    """Write a success in the transaction of the task's own writes. Raises TaskCancelled, LostClaim: it must be undone then."""
+    if not move(db, connection, end.task, end.outcome, now, uncancelled=True):
+        refuse_unowned(db, connection, end.task)
+        raise LostClaim(f"attempt {end.task.attempt} no longer owns task {end.task.id}")
+    settle(db, connection, end.task, end.outcome, now)
+    record_files(db, connection, end, now)
+
+
+def refuse_unowned(db: Database, connection: Connection, task: Task) -> None:
+    """Raise LostClaim unless the attempt owns its task, TaskCancelled if it was asked to end."""
+    standing = keeping.standing(db, connection, [task.fence])[task.fence]
+    if not standing.owned:
+        raise LostClaim(f"attempt {task.attempt} no longer owns task {task.id}")
+    if standing.cancel_requested:
+        raise TaskCancelled(f"task {task.id} was asked to stop: cancel")
+
+
 def written_before(db: Database, connection: Connection, end: Finish) -> Status | None:
-    """What this very end of the attempt made of the task, if it stands in the table already."""
+    """What this very end of the attempt made of the task, if it stands in the table already.
+
+    A success stands whatever else the attempt says after it: its own transaction wrote it, perhaps without hearing of it.
+    """
     tasks, attempts, task = db.tables.tasks, db.tables.attempts, end.task
     of_attempt = (attempts.c.task_id == task.id, attempts.c.number == task.attempt)
     outcome = connection.execute(sa.select(attempts.c.outcome).where(*of_attempt)).scalar()
     if outcome is not None:
+        if outcome == AttemptOutcome.SUCCESS.value:
+            return Status.SUCCESS
         if outcome == end.outcome.attempt_outcome.value:
             return end.outcome.status
         return Status.CANCELLED if outcome == AttemptOutcome.CANCELLED.value else None
     # the success of a first attempt leaves no history, only the row
     row = connection.execute(sa.select(tasks.c.status, tasks.c.attempt).where(tasks.c.id == task.id)).first()
     succeeded = row is not None and row[0] == Status.SUCCESS.value and row[1] == task.attempt
-    return Status.SUCCESS if succeeded and end.outcome.kind is Kind.SUCCEED else None
+    return Status.SUCCESS if succeeded else None
 
 
 def move(

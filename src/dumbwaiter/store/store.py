@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,12 +17,12 @@ from dumbwaiter.errors import DatabaseUnavailable, IllegalMove, InvalidOption, K
 from dumbwaiter.retry import crashed
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
-from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.callers import Callers, explained
+from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
 from dumbwaiter.store.dialects import Instant
-from dumbwaiter.store.rows import (
 from dumbwaiter.store.foreign import Statement, driver_form, statement
+from dumbwaiter.store.rows import (
     Database,
     Finish,
     NewTask,
@@ -58,8 +59,8 @@ class Store:
         self.tables = Tables(settings.table_prefix, settings.schema, self.connections.dialect.name)
         self.db = Database(self.tables, self.connections.dialect)
         self.schema = Schema(self.connections, self.tables, settings)
-        self._listeners: list[Callable[[str], None]] = []
         self._callers = Callers(self.connections, self.tables)
+        self._listeners: list[Callable[[str], None]] = []
 
     @property
     def kind(self) -> str:
@@ -145,13 +146,13 @@ class Store:
             self._announce(connection, [new.queue])
         return task, created
 
-    def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
     def statement(self, new: NewTask, driver: str) -> Statement:
         """The same as one statement for a driver that we do not drive. Raises InvalidOption."""
         enqueueing.refuse_unstorable(new)
         self.schema.ensure()
         return statement(self.db, new, driver)
 
+    def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
         """Cancel a task that waits; ask the worker of one that runs. Raises UnknownTask, IllegalMove (it has ended)."""
         if not is_id(task_id):
             raise UnknownTask(task_id)
@@ -336,6 +337,44 @@ class Store:
         written = self.connections.again(work, tries=tries)
         self._woken(queues_to_wake(ends, written))
         return written
+
+    @contextlib.contextmanager
+    def succeeding(
+        self, task: Task, end: Callable[[], Finish], *, now: datetime | None = None
+    ) -> Iterator[Connection]:
+        """A transaction for the task's own writes, which ends with the task's success, or leaves nothing.
+
+        `end` is asked at the end of the block for the success that is to be written. Nothing is locked before that: a lock
+        held through the block would hold up the task's heartbeat and its cancel.
+
+        Raises TaskCancelled if a cancel was faster, LostClaim if the attempt does not own its task any more, and
+        DatabaseUnavailable; if that came with the commit, nobody knows whether it passed until the database can be asked.
+        """
+        made: Finish | None = None
+        wake: list[str] = []
+        try:
+            with self._own_writes() as connection:
+                ending.refuse_unowned(self.db, connection, task)
+                yield connection
+                made = end()
+                wake = queues_to_wake([made], [Status.SUCCESS])
+                ending.succeed(self.db, connection, made, self.db.now(now))
+                self._announce(connection, wake)
+        except DatabaseUnavailable as error:
+            if made is None or not broke(error) or not self._has_succeeded(task):
+                raise
+        self._woken(wake)
+
+    @contextlib.contextmanager
+    def _own_writes(self) -> Iterator[Connection]:
+        connections = self.connections
+        with connections.writing(engine=connections.unhurried_engine) as connection, connections.occupied():
+            yield connection
+
+    def _has_succeeded(self, task: Task) -> bool:
+        """Whether this attempt's success stands. It waits for the row: the server may still be carrying out the commit."""
+        row = self.connections.again(lambda connection: ending.locked(self.db, connection, task.id))
+        return row is not None and row.status is Status.SUCCESS and row.attempt == task.attempt
 
     def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> None:
         """Write progress; that of attempts which lost their task changes nothing."""

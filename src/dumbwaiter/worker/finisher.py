@@ -91,7 +91,7 @@ def tell(end: Finish, status: Status) -> None:
     match outcome.kind:
         case _ if status is Status.CANCELLED:
             log.info("%s: cancelled", name)
-        case Kind.SUCCEED:
+        case _ if status is Status.SUCCESS:  # whatever came after its own transaction
             log.info("%s: success", name)
         case Kind.RETRY:
             log.warning(

@@ -116,6 +116,7 @@ class Worker:
             memory=lambda running: StoredMemory(store, self._files, running, limit=settings.max_result),
             clock=store.now,
             over=self._over,
+            succeeding=store.succeeding,
             max_result=settings.max_result,
             max_interruptions=settings.max_interruptions,
         )
@@ -280,6 +281,8 @@ class Worker:
         self.slots.give_back(running.task.queue, running.entry)
         if end is None:
             self._forget(running.task)
+            if running.committed and (running.remembers or running.task.attempt > 1):
+                self._forget_steps(running.task)
         else:
             self._finisher.put(end)
             self._finish_duty.wake()

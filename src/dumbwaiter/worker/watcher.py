@@ -99,7 +99,7 @@ class Watcher:
             self._obey(one, seen[one.task.fence])
 
     def _obey(self, one: Running, standing: Standing) -> None:
-        if one.ended:
+        if one.ended or one.committing or one.committed:
             return
         if not standing.owned:
             self.ask(one, Stop.LOST)

@@ -38,6 +38,9 @@ class Listener:
         shutil.copy(publication.path, self.keep / publication.name)
         self.published.append(publication)
 
+    def transaction(self, result: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
     def stopped(self) -> Stop | None:
         far = self.told and (self.told[-1].fraction or 0) > self.stop_after
         return Stop.CANCEL if far else None
