@@ -13,8 +13,10 @@ from dumbwaiter.task import Attempt, Status, Task
 if TYPE_CHECKING:
     from dumbwaiter.store.rows import WorkerRow
 
-# A table of a list is narrower than this without its last column.
-ROOM_FOR_REMARKS = 150
+# What a table on a narrow terminal goes without, in this order; and the space between its columns.
+DISPENSABLE = ("REMARKS", "LAST PROGRESS", "UP SINCE", "CAPACITY", "QUEUE", "RUN TIME", "CREATED")
+LEAST_OF_LAST = 30
+BETWEEN = 3
 
 
 def as_json(task: Task, now: datetime) -> dict[str, Any]:
@@ -198,16 +200,34 @@ def print_rows(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Non
         from rich.table import Table
 
         console = Console(markup=False)
-        shown = len(header) - (header[-1] == "REMARKS" and console.width < ROOM_FOR_REMARKS)
-        table = Table(*header[:shown], box=box.SIMPLE_HEAD)
+        shown = fitting(header, rows, console.width)
+        others = sum(max(len(line[index]) for line in (header, *rows)) + BETWEEN for index in shown[:-1])
+        room = max(LEAST_OF_LAST, console.width - others - BETWEEN - 1)
+        table = Table(box=box.SIMPLE_HEAD)
+        for index in shown:
+            # an id that was cut is of no use to any command; what a worker runs has ids in it
+            name = header[index]
+            table.add_column(name, no_wrap=name != "RUNS", max_width=room if name == "REMARKS" else None)
         for cells in rows:
-            table.add_row(*cells[:shown])
+            table.add_row(*(cells[index] for index in shown))
         console.print(table)
         return
     lines = [tuple(header), *rows] if header else list(rows)
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))] if lines else []
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that a terminal has room for, by their numbers. The last one may be cut, down to LEAST_OF_LAST."""
+    widths = [max(len(line[index]) for line in (header, *rows)) for index in range(len(header))]
+    widths[-1] = min(widths[-1], LEAST_OF_LAST)
+    shown = list(range(len(header)))
+    for name in DISPENSABLE:
+        if sum(widths[index] + BETWEEN for index in shown) + 1 <= width:
+            break
+        shown = [index for index in shown if header[index] != name]
+    return shown
 
 
 def print_json(value: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> None:
