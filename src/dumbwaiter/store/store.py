@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import DatabaseUnavailable, IllegalMove, InvalidOption, KeyContended, UnknownTask
+from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, UnknownTask
 from dumbwaiter.retry import crashed
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
@@ -591,6 +591,3 @@ def plain_form(compiled: Any) -> tuple[str, Any]:
 
 def plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
-
-
-__all__ = ["Finish", "IllegalMove", "NewTask", "Report", "Standing", "Store", "Want", "WorkerRow"]
