@@ -1,9 +1,14 @@
-"""Processes that race for keys: a module of its own, since they import it."""
+"""Processes that race for keys: a module of its own, since they import it.
+
+They meet by pipes: the barriers and queues of multiprocessing need /dev/shm, which a small machine may not have.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 from dumbwaiter.store.rows import Finish
@@ -13,48 +18,81 @@ from tests.store.world import new, store_of, want
 PROCESSES = 4
 THREADS = 5
 RACERS = PROCESSES * THREADS
+SECONDS = 40
 
 
 def raced(url: str, rounds: int, *, finishing: bool) -> list[tuple[int, str, bool]]:
     """What twenty racers in four processes were given: (round, id of the task, whether it was made for them)."""
+    told = raced_by(racing, [(url, rounds, finishing)] * PROCESSES, rounds)
+    return [one for told_by_one in told for one in told_by_one]
+
+
+def raced_by(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]], rounds: int = 1) -> list[Any]:
+    """Run `work(pipe, *arguments)` in as many processes, let them meet in each round, and give what each sends last."""
     # spawned processes would each import everything anew: 40 s on two cores
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", __name__])
-    begin, results = context.Barrier(RACERS, timeout=30), context.Queue()
-    arguments = (url, rounds, begin, finishing, results)
-    processes = [context.Process(target=racing, args=arguments, daemon=True) for _ in range(PROCESSES)]
+    context.set_forkserver_preload(["__main__", __name__, work.__module__])
+    pipes = [context.Pipe() for _ in arguments]
+    processes = [
+        context.Process(target=work, args=(theirs, *given), daemon=True)
+        for (_, theirs), given in zip(pipes, arguments, strict=True)
+    ]
     for process in processes:
         process.start()
     try:
-        told = [results.get(timeout=40) for _ in range(RACERS * rounds)]
+        for _ in range(rounds):
+            for ours, _ in pipes:
+                heard(ours)
+            for ours, _ in pipes:
+                ours.send("go")
+        told = [heard(ours) for ours, _ in pipes]
         for process in processes:
             process.join(10)
-        assert [process.exitcode for process in processes] == [0] * PROCESSES
+        assert [process.exitcode for process in processes] == [0] * len(processes)
     finally:
         for process in processes:
             process.kill()
+        for pair in pipes:
+            for end in pair:
+                end.close()
     return told
 
 
-def racing(url: str, rounds: int, begin: Any, finishing: bool, results: Any) -> None:
+def heard(pipe: Connection) -> Any:
+    assert pipe.poll(SECONDS), f"a process was silent for {SECONDS} s"
+    return pipe.recv()
+
+
+def meet(pipe: Connection) -> None:
+    """Wait for the other processes."""
+    pipe.send("here")
+    heard(pipe)
+
+
+def racing(pipe: Connection, url: str, rounds: int, finishing: bool) -> None:
+    begin = threading.Barrier(THREADS, action=lambda: meet(pipe), timeout=SECONDS)
+    told: list[tuple[int, str, bool]] = []
     threads = [
-        threading.Thread(target=racer, args=(url, rounds, begin, finishing and number == 0, results))
+        threading.Thread(target=racer, args=(url, rounds, begin, finishing and number == 0, told))
         for number in range(THREADS)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    pipe.send(told)
 
 
-def racer(url: str, rounds: int, begin: Any, finishing: bool, results: Any) -> None:
+def racer(
+    url: str, rounds: int, begin: threading.Barrier, finishing: bool, told: list[tuple[int, str, bool]]
+) -> None:
     """In each round one enqueue of the round's key; some end what they find there."""
     store = store_of(url)
     store.schema.ensure()
     for number in range(rounds):
         begin.wait()
         task, created = store.enqueue(new(business_key=f"k{number}"))
-        results.put((number, task.id, created))
+        told.append((number, task.id, created))
         if finishing:
             for claimed in store.claim(want(3), "w1"):
                 store.finish([Finish(claimed, Outcome.succeeded())])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import re
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dumbwaiter.store.migrations import versions
 from dumbwaiter.store.schema import REVISION
 from dumbwaiter.store.store import Store
 from dumbwaiter.store.tables import Tables
+from tests.store.racing import meet, raced_by
 from tests.store.world import SERVERS, enqueued, new, store_of
 from tests.support.databases import Database
 
@@ -165,32 +166,19 @@ def test_a_sqlite_file_is_created_by_itself_with_its_directory(tmp_path, opened)
     assert path.exists()
 
 
-def migrate(url: str, begin: Any, results: Any) -> None:
+def migrate(pipe: Connection, url: str) -> None:
     store = store_of(url)
-    begin.wait()
+    meet(pipe)
     try:
         store.schema.migrate()
-        results.put(store.enqueue(new())[1])
+        pipe.send(store.enqueue(new())[1])
     except Exception as error:  # noqa: BLE001 - the test shows it
-        results.put(repr(error))
+        pipe.send(repr(error))
     store.close()
 
 
 def test_three_processes_that_migrate_at_once_all_succeed(database, opened):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "tests.store.racing", __name__])
-    begin, results = context.Barrier(3, timeout=30), context.Queue()
-    processes = [
-        context.Process(target=migrate, args=(database.url, begin, results), daemon=True) for _ in range(3)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        assert [results.get(timeout=40) for _ in range(3)] == [True] * 3
-    finally:
-        for process in processes:
-            process.join(10)
-            process.kill()
+    assert raced_by(migrate, [(database.url,)] * 3) == [True] * 3
     store = opened(database.url)
     assert len(store.find()) == 3
 
