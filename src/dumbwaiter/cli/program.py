@@ -95,7 +95,7 @@ def options(
     ctx.obj = Given(app, debug=debug)
 
 
-def command(name: str, *, hidden: bool = False) -> Callable[[Command], Command]:
+def command(name: str) -> Callable[[Command], Command]:
     """Register a command whose errors are told as one sentence. Its first parameter is `ctx: typer.Context`."""
 
     def registered(function: Command) -> Command:
@@ -122,7 +122,7 @@ def command(name: str, *, hidden: bool = False) -> Callable[[Command], Command]:
             finally:
                 given.close()
 
-        program.command(name, hidden=hidden)(spoken)
+        program.command(name)(spoken)
         return cast("Command", spoken)
 
     return registered
