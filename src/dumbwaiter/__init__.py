@@ -10,7 +10,7 @@ from dumbwaiter.task import Status, Task
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
-    from dumbwaiter.executors.base import TaskContext
+    from dumbwaiter.executors.context import TaskContext
 
 __version__ = "0.1.0"
 __all__ = [

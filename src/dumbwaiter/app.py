@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from dumbwaiter.errors import ConfigurationError, IllegalMove, InvalidArguments, InvalidOption, UnknownTask
-from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry

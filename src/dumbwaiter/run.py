@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
-from dumbwaiter.executors.base import Commands, Ended, Executor, Publication, Running, Stop
+from dumbwaiter.executors.base import Commands, Ended, Executor, Running
+from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
 from dumbwaiter.executors.tree import CannotStartProcess

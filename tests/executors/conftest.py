@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from dumbwaiter.executors.base import Ended, Publication, Running
+from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.command import GuardedCommands
+from dumbwaiter.executors.context import Publication
 from dumbwaiter.executors.guardian import Process, process, send_signal
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import TaskType, placeholders, reference_of

@@ -11,8 +11,9 @@ from datetime import timedelta
 import pytest
 
 from dumbwaiter.errors import CommandFailed, ConfigurationError, TaskCancelled
-from dumbwaiter.executors.base import Ended, Stop
+from dumbwaiter.executors.base import Ended
 from dumbwaiter.executors.command import CommandExecutor, filled
+from dumbwaiter.executors.context import Stop
 from dumbwaiter.executors.tree import TAIL, CannotStartProcess, Lines
 from tests.executors import work
 from tests.executors.conftest import WORKER, alive, held, hostile_pids, none_left, nothing_more_held_than

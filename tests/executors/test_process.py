@@ -18,7 +18,7 @@ import pytest
 from dumbwaiter.errors import LostClaim, MemoryExceeded, TaskCancelled
 from dumbwaiter.executors import process as process_module
 from dumbwaiter.executors import tree as tree_module
-from dumbwaiter.executors.base import Stop
+from dumbwaiter.executors.context import Stop
 from dumbwaiter.executors.guardian import processes as all_processes
 from dumbwaiter.executors.process import CannotStartProcess, ProcessDied, ProcessExecutor
 from dumbwaiter.retry import RemoteError, Retry

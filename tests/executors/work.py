@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dumbwaiter import errors
-from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.signature import Signature
 

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from dumbwaiter.errors import ConfigurationError, InvalidArguments
-from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.signature import Signature
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dumbwaiter.errors import ConfigurationError, InvalidStep, LostClaim, TaskCancelled
-from dumbwaiter.executors.base import Ended, Running, Stop, TaskContext
+from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.context import Stop, TaskContext
 from dumbwaiter.retry import Retry
 from dumbwaiter.task import Mark, Recalled, Status
 

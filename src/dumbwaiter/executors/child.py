@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, Fail, LostClaim
-from dumbwaiter.executors.base import Ended, Publication, Running, Stop
+from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.command import PlainCommands
+from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.function import ascoped, call_arguments, cancelled, scoped
 from dumbwaiter.executors.guardian import LINUX, TAG, Channel
 from dumbwaiter.executors.registry import TaskType

@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 from dumbwaiter.errors import CommandFailed, ConfigurationError, LostClaim, TaskCancelled
-from dumbwaiter.executors.base import CommandResult, Ended, Running, Stop
+from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.context import Command, CommandResult, Stop
 from dumbwaiter.executors.guardian import LINUX
 from dumbwaiter.executors.tree import CannotStartProcess, Lines, Tree
 from dumbwaiter.retry import storable
@@ -46,26 +46,25 @@ class GuardedCommands:
         self._tag = tag_of(running, worker)
         self._grace = grace
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None,
-        stdin: bytes | None,
-        on_line: Callable[[str], None] | None,
-    ) -> CommandResult:
+    def run(self, command: Command) -> CommandResult:
         """Run it to its end. Raises TaskCancelled or LostClaim without starting it if the attempt was told to stop."""
         refuse_if_stopped(self._running)
         lines = Lines()
         with (
             piped() as (output, printed),
-            fed(stdin) as given,
-            planted(argv, cwd=str(cwd), tag=self._tag, output=printed, env=env, stdin=given) as tree,
+            fed(command.stdin) as given,
+            planted(
+                command.argv,
+                cwd=str(command.cwd),
+                tag=self._tag,
+                output=printed,
+                env=command.env,
+                stdin=given,
+            ) as tree,
             watched(self._running, tree.terminate, tree.kill, self._grace),
         ):
             for line in printed_by(tree, output, lines):
-                call(on_line, line)
+                command.on_line(line)
         # a command that was ended for the attempt's sake has not failed
         refuse_if_stopped(self._running)
         return CommandResult(status_of(tree), storable(lines.tail))
@@ -81,23 +80,15 @@ class PlainCommands:
         self._running = running
         self._grace = grace
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None,
-        stdin: bytes | None,
-        on_line: Callable[[str], None] | None,
-    ) -> CommandResult:
+    def run(self, command: Command) -> CommandResult:
         """As `GuardedCommands.run`."""
         refuse_if_stopped(self._running)
         lines = Lines()
-        with piped() as (output, printed), fed(stdin) as given:
+        with piped() as (output, printed), fed(command.stdin) as given:
             process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env={**os.environ, **(env or {})},
+                command.argv,
+                cwd=command.cwd,
+                env={**os.environ, **command.env},
                 stdin=given,
                 stdout=printed.fileno(),
                 stderr=printed.fileno(),
@@ -114,7 +105,7 @@ class PlainCommands:
 
             with reaped(process), watched(self._running, terminate, kill, self._grace):
                 for line in until_exit(output, process, lines):
-                    call(on_line, line)
+                    command.on_line(line)
         return CommandResult(process.returncode, storable(lines.tail))
 
 
@@ -264,11 +255,6 @@ def word_of(value: Any) -> str:
     if isinstance(value, bool | dict | list | tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def call(on_line: Callable[[str], None] | None, line: str) -> None:
-    if on_line is not None:
-        on_line(line)
 
 
 @contextlib.contextmanager

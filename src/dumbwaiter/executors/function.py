@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from dumbwaiter.errors import TaskCancelled
-from dumbwaiter.executors.base import Ended, Running, TaskContext
+from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.context import TaskContext
 
 log = logging.getLogger("dumbwaiter")
 

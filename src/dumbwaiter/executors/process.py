@@ -24,9 +24,10 @@ from dumbwaiter.errors import (
     MemoryExceeded,
     TaskCancelled,
 )
-from dumbwaiter.executors.base import Ended, Publication, Running, Stop
+from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.child import judged, task_to
 from dumbwaiter.executors.command import tag_of
+from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.guardian import LINUX, Channel
 from dumbwaiter.executors.memory import excess
 from dumbwaiter.executors.registry import TaskType

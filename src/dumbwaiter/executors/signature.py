@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, InvalidArguments
-from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.strict_json import dumps, faults
 
 # Values of these annotations are the same in Python and in JSON, so running a task with them needs no conversion (and no

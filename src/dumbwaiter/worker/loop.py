@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, StoreError
 from dumbwaiter.executors import orphans, workdirs
-from dumbwaiter.executors.base import Executor, Running, Stop
+from dumbwaiter.executors.base import Executor, Running
 from dumbwaiter.executors.command import CommandExecutor, GuardedCommands
+from dumbwaiter.executors.context import Stop
 from dumbwaiter.executors.function import LoopExecutor, ThreadExecutor
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import PROCESS, Registry

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from dumbwaiter.errors import TaskCancelled
-from dumbwaiter.executors.base import Ended, Running, Stop
+from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.context import Stop
 from dumbwaiter.run import Runner
 from dumbwaiter.store.rows import Report, Standing
 from dumbwaiter.store.store import Store

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dumbwaiter.errors import TaskCancelled
-from dumbwaiter.executors.base import Publication, Stop, TaskContext
+from dumbwaiter.executors.context import Publication, Stop, TaskContext
 from dumbwaiter.jobs.video import sample, sample_names
 from dumbwaiter.jobs.video.errors import EmptyRecording, NoSuchRecording
 from dumbwaiter.jobs.video.mp4 import read_mp4

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dumbwaiter.executors.base import TaskContext
+from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.jobs.video.errors import ExportCancelled, NoSuchRecording
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.plan import Options
