@@ -21,7 +21,7 @@ from dumbwaiter.store.connections import Connections, FairLock, Undone, normal_u
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status
 from dumbwaiter.worker import beat
-from tests.store.proxies import swallower
+from tests.store.proxies import Mode, proxied
 from tests.store.world import SERVERS, at, end, enqueued, new, started, store_of, until, want
 
 
@@ -102,15 +102,15 @@ def test_a_database_that_is_not_there_is_told_with_what_to_do(make_database, kin
 def test_a_server_that_falls_silent_is_given_up_and_found_again(empty_store, kind, monkeypatch):
     monkeypatch.setattr("dumbwaiter.store.connections.ANSWER", 1.0)
     monkeypatch.setattr("dumbwaiter.store.connections.CONNECT", 2)
-    with swallower(empty_store(kind).settings.database) as (proxy, url):
+    with proxied(empty_store(kind).settings.database) as (proxy, url):
         store = store_of(url)
         task = enqueued(store)
-        proxy.silent = True
+        proxy.mode = Mode.BLACKHOLE
         asked = time.monotonic()
         with pytest.raises(DatabaseUnavailable, match="the database cannot be used"):
             store.find()
         took = time.monotonic() - asked
-        proxy.silent = False
+        proxy.mode = Mode.PASS
 
         assert took < 5
         assert [task.id] == [found.id for found in store.find()]
@@ -138,7 +138,7 @@ def test_the_heartbeat_keeps_the_options_of_a_postgresql_address_and_adds_none(e
 def test_an_enqueue_whose_commit_was_not_heard_of_makes_one_task(empty_store, kind, key, on_duplicate):
     store = empty_store(kind)
     alone = key is None and kind == "mysql"  # a single statement needs no COMMIT
-    with swallower(store.settings.database) as (proxy, address):
+    with proxied(store.settings.database) as (proxy, address):
         through = store_of(address)
         through.schema.ensure()
         proxy.swallow = b"INSERT INTO" if alone else b"COMMIT"
@@ -158,7 +158,7 @@ def test_an_enqueue_behind_another_whose_commit_was_not_heard_of_makes_one_task(
 ):
     store = empty_store(kind)
     holder = started(store, business_key="k")
-    with swallower(store.settings.database) as (proxy, address):
+    with proxied(store.settings.database) as (proxy, address):
         through = store_of(address)
         through.schema.ensure()
         proxy.swallow = b"COMMIT"
@@ -181,7 +181,7 @@ def test_an_end_whose_commit_was_not_heard_of_can_be_written_again(empty_store, 
     store = empty_store(kind)
     tasks = [started(store) for _ in range(2)]
     ends = [Finish(task, outcome) for task in tasks]
-    with swallower(store.settings.database) as (proxy, address):
+    with proxied(store.settings.database) as (proxy, address):
         through = store_of(address)
         through.now()
         proxy.swallow = b"COMMIT"

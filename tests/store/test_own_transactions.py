@@ -11,7 +11,7 @@ from dumbwaiter.errors import DatabaseUnavailable, LostClaim, TaskCancelled
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status, Task
-from tests.store.proxies import swallower
+from tests.store.proxies import proxied
 from tests.store.world import NOW, SERVERS, count, end, enqueued, row, started, store_of, want
 
 FAILED = Outcome(Kind.RETRY, AttemptOutcome.FAILED)
@@ -101,7 +101,7 @@ def retried(store: Store) -> Task:
 @pytest.mark.parametrize("database_kind", SERVERS)
 def test_a_commit_that_was_not_heard_of_is_found_out(own_table: Store) -> None:
     task = started(own_table)
-    with swallower(own_table.settings.database) as (proxy, address):
+    with proxied(own_table.settings.database) as (proxy, address):
         through = store_of(address)
         connect(through)
         proxy.swallow = b"COMMIT"
@@ -115,7 +115,7 @@ def test_a_commit_that_was_not_heard_of_is_found_out(own_table: Store) -> None:
 @pytest.mark.parametrize("database_kind", SERVERS)
 def test_a_connection_that_breaks_before_the_commit_leaves_nothing(own_table: Store) -> None:
     task = started(own_table)
-    with swallower(own_table.settings.database) as (proxy, address):
+    with proxied(own_table.settings.database) as (proxy, address):
         through = store_of(address)
         connect(through)
         proxy.swallow = b"UPDATE"

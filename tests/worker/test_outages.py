@@ -20,7 +20,7 @@ from dumbwaiter.task import Fence, Status
 from dumbwaiter.worker.claimer import Claimer
 from dumbwaiter.worker.loop import Worker
 from dumbwaiter.worker.slots import Slots
-from tests.store.proxies import swallower
+from tests.store.proxies import Mode, proxied
 from tests.support.databases import Database, Kind
 from tests.support.waiting import until
 
@@ -78,7 +78,7 @@ def test_a_silent_database_holds_up_neither_a_timeout_nor_the_stop(
 ) -> None:
     monkeypatch.setattr("dumbwaiter.worker.loop.FLUSH", 0.5)
     monkeypatch.setattr("dumbwaiter.worker.loop.BRIEFLY", 0.5)
-    with swallower(make_database("postgresql").url) as (proxy, url):
+    with proxied(make_database("postgresql").url) as (proxy, url):
         waiter = Dumbwaiter(url, files=str(tmp_path / "files"), workdir=str(tmp_path / "work"), **SHORT)
         waiter.migrate()
 
@@ -89,7 +89,7 @@ def test_a_silent_database_holds_up_neither_a_timeout_nor_the_stop(
         long.enqueue()
         with working(waiter) as worker:
             [running] = until(lambda: worker.running)
-            proxy.silent = True
+            proxy.mode = Mode.BLACKHOLE
             until(lambda: running.ended, 4)
             asked = time.monotonic()
             worker.stop(hurry=True)
