@@ -17,7 +17,7 @@ from dumbwaiter.errors import ConfigurationError, IllegalMove, InvalidArguments,
 from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
-from dumbwaiter.retry import Retry
+from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import Settings, duration
 from dumbwaiter.strict_json import dumps
 from dumbwaiter.task import Attempt, Status, Task
@@ -80,14 +80,7 @@ class Options:
     def check(self) -> None:
         """Raises InvalidOption for values that cannot be."""
         self._check_kinds()
-        for name in ("key", "owner", "request_key", "queue"):
-            value = getattr(self, name)
-            if value is not None and (
-                not isinstance(value, str) or not 0 < len(value) <= 200 or "\0" in value
-            ):
-                raise InvalidOption(f"{name}={value!r}: give a text of 1 to 200 characters")
-        if self.queue is not None and len(self.queue) > 100:
-            raise InvalidOption(f"queue={self.queue!r} has more than 100 characters")
+        self._check_texts()
         if self.priority is not None and not -100 <= self.priority <= 100:
             raise InvalidOption(f"priority={self.priority} is not within -100…100")
         if self.on_duplicate not in ("return", "reject", "after", "replace"):
@@ -110,6 +103,18 @@ class Options:
             raise InvalidOption(f"timeout={self.timeout}: at most {LONGEST.days} days, or None for no limit")
         if self.reuse_for is not None and self.key is None:
             raise InvalidOption("reuse_for= needs a key= to find the earlier task by")
+
+    def _check_texts(self) -> None:
+        for name in ("key", "owner", "request_key", "queue"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, str) or not 0 < len(value) <= 200:
+                raise InvalidOption(f"{name}={value!r}: give a text of 1 to 200 characters")
+            if storable(value) != value:
+                raise InvalidOption(f"{name}={value!r}: a NUL or a lone surrogate cannot be stored")
+        if self.queue is not None and len(self.queue) > 100:
+            raise InvalidOption(f"queue={self.queue!r} has more than 100 characters")
 
     def _check_kinds(self) -> None:
         for name, (kind, words) in OPTION_KINDS.items():

@@ -60,6 +60,16 @@ def test_timestamps_keep_their_microseconds_and_come_back_in_utc(store):
     assert read.start_before - read.run_at == timedelta(microseconds=1)
 
 
+@pytest.mark.parametrize("year", [2, 999, 1000, 1969, 9998])
+def test_an_instant_of_any_year_comes_back_and_sorts_where_it_belongs(store, year):
+    instant = datetime(year, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+    task = enqueued(store, run_at=instant)
+
+    assert store.get(task.id).run_at == instant
+    assert claimed_ids(store) == ([task.id] if year < 2000 else [])
+
+
 def test_the_database_gives_the_time_to_the_microsecond(store):
     before, now, after = store.now(), store.now(), store.now()
 
@@ -208,6 +218,14 @@ def test_find_narrows_by_everything_it_is_given(store):
     assert len(store.find(queue="mail", status="pending")) == 3
     assert [task.id for task in store.find(owner="ann", queue="mail", key="k", task_type="t")] == [mine.id]
     assert store.find(owner="ann", status="success") == []
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 5_000, "'; --", "%"])
+def test_find_finds_nothing_by_a_text_that_no_task_can_have(store, text):
+    enqueued(store, owner="ann", business_key="k")
+
+    for field in ("owner", "queue", "key", "task_type", "status"):
+        assert store.find(**{field: text}) == [], field
 
 
 def test_find_gives_pages_the_newest_first(store):

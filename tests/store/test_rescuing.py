@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from dumbwaiter.retry import Retry, decide
 from dumbwaiter.store.rows import WorkerRow
-from dumbwaiter.store.types import FORMAT
+from dumbwaiter.store.types import sortable
 from dumbwaiter.task import AttemptOutcome, Status
 from tests.store.world import LEASE, NOW, at, claimed_ids, end, enqueued, row, started, want
 
@@ -157,7 +157,7 @@ def bare(store):
     counts = []
     for text, parameters in store.heartbeat_statements("w1"):
         cursor = connection.cursor()
-        cursor.execute(text.replace("$now", store.now().strftime(FORMAT)), parameters)
+        cursor.execute(text.replace("$now", sortable(store.now())), parameters)
         counts.append(cursor.rowcount)
         cursor.close()
     connection.close()

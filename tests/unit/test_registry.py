@@ -51,6 +51,12 @@ def test_a_name_that_cannot_stand_in_an_address_is_refused(name):
         Registry().add(entry(name))
 
 
+@pytest.mark.parametrize("queue", ["", "a\0b", "\ud800", "q" * 101])
+def test_a_queue_that_no_worker_could_ask_for_is_refused(queue):
+    with pytest.raises(ConfigurationError, match="queue="):
+        Registry().add(entry("t", queue=queue))
+
+
 def test_two_functions_under_one_name_are_refused_and_the_same_one_again_is_not():
     registry = Registry()
     registry.add(entry("t", work))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dumbwaiter.errors import CommandFailed, InvalidStep, LostClaim, NoTransaction, TaskCancelled
 from dumbwaiter.executors.steps import Memory, Steps, checked_file
+from dumbwaiter.retry import storable
 from dumbwaiter.task import Progress, Task, clamped
 
 if TYPE_CHECKING:
@@ -194,8 +195,14 @@ class TaskContext:
         """
         source = self.workdir / path
         name = filename if filename is not None else source.name
-        if not name or "/" in name or "\0" in name or name in {".", ".."} or len(name.encode()) > 200:
-            raise ValueError(f"filename {name!r}: give 1 to 200 bytes without a slash")
+        if (
+            not name
+            or "/" in name
+            or name in {".", ".."}
+            or storable(name) != name
+            or len(name.encode()) > 200
+        ):
+            raise ValueError(f"filename {name!r}: give 1 to 200 bytes of UTF-8 without a slash or a NUL")
         if content_type is not None and not CONTENT_TYPE.fullmatch(content_type):
             raise ValueError(
                 f"content_type {content_type!r}: give one such as text/csv, at most 200 characters"

@@ -13,7 +13,7 @@ from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, UnknownTaskType
 from dumbwaiter.executors.signature import Signature
-from dumbwaiter.retry import Retry
+from dumbwaiter.retry import Retry, storable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 # What every isolated process and command takes one of: a worker has as many as it has cores.
@@ -81,6 +81,11 @@ class Registry:
             raise ConfigurationError(
                 f"there are two task types named {entry.name!r}, {taken.reference or taken.argv} and "
                 f"{entry.reference or entry.argv}; choose another name"
+            )
+        if not 0 < len(entry.queue) <= 100 or storable(entry.queue) != entry.queue:
+            # a worker that serves all queues of its types would ask for it again and again, and do nothing else
+            raise ConfigurationError(
+                f"task {entry.name!r}: queue={entry.queue!r}: 1 to 100 characters, without NUL and lone surrogates"
             )
         if not -100 <= entry.priority <= 100:
             raise ConfigurationError(f"task {entry.name!r}: priority {entry.priority} is not within -100…100")

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import KeyContended
-from dumbwaiter.store.types import FORMAT, Timestamp
+from dumbwaiter.store.types import Timestamp, sortable
 
 Instant = datetime | sa.ColumnElement[Any]
 # How long, in seconds, an enqueue waits for whoever holds its key in an open transaction.
@@ -124,7 +124,7 @@ class SQLite(Dialect):
     def after(self, instant: Instant, seconds: Any) -> Any:
         if isinstance(instant, datetime) and isinstance(seconds, int | float):
             return instant + timedelta(seconds=seconds)
-        start = instant.astimezone(UTC).strftime(FORMAT) if isinstance(instant, datetime) else instant
+        start = sortable(instant) if isinstance(instant, datetime) else instant
         # julian-day arithmetic keeps milliseconds; padded to the six digits that every stored instant has
         moved_text = sa.func.strftime(
             "%Y-%m-%dT%H:%M:%f", start, sa.cast(seconds, sa.String).concat(" seconds")

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, UnknownTask
-from dumbwaiter.retry import crashed
+from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
 from dumbwaiter.store.callers import Callers, explained
@@ -223,9 +223,11 @@ class Store:
             tasks.c.owner: owner,
             tasks.c.business_key: key,
         }
-        for column, value in wanted.items():
-            if value is not None:
-                statement = statement.where(column == value)
+        given = {column: value for column, value in wanted.items() if value is not None}
+        if any(storable(value) != value for value in given.values()):
+            return []  # no task can have it, and not every database takes the question
+        for column, value in given.items():
+            statement = statement.where(column == value)
         if before is not None:
             if not is_id(before):
                 raise InvalidOption(f"before: {before!r} is not the id of a task")

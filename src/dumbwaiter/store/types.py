@@ -14,7 +14,10 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dumbwaiter.strict_json import dumps, loads
 
-FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+def sortable(instant: datetime) -> str:
+    """An instant as SQLite stores it: ISO text of a fixed width. Not by strftime, whose %Y writes the year 500 with three digits."""
+    return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class Id(TypeDecorator[str]):
@@ -138,7 +141,7 @@ class Timestamp(TypeDecorator[datetime]):
             raise ValueError(f"{value} has no time zone; use an aware datetime, such as datetime.now(UTC)")
         instant = value.astimezone(UTC)
         if dialect.name == "sqlite":
-            return instant.strftime(FORMAT)
+            return sortable(instant)
         return instant.replace(tzinfo=None) if dialect.name in ("mysql", "mariadb") else instant
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dumbwaiter.errors import ConfigurationError
 from dumbwaiter.executors.registry import PROCESS, TaskType
+from dumbwaiter.retry import storable
 
 log = logging.getLogger("dumbwaiter")
 
@@ -43,7 +44,7 @@ class Slots:
         if queues is not None and not queues:
             raise ConfigurationError("queues={}: name at least one, or leave it out to serve all there are")
         for name, slots in {"slots": each}.items() if queues is None else queues.items():
-            if not name or not isinstance(slots, int) or slots < 1:
+            if not name or storable(name) != name or not isinstance(slots, int) or slots < 1:
                 raise ConfigurationError(f"slots of a worker: {name!r}={slots!r}; give a name and at least 1")
         for name, amount in capacity.items():
             if not isinstance(amount, int | float) or not 0 <= amount < math.inf:
