@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 GIB = 1024**3
 # A video of an hour with its frames in flight took less; below this a full disk is only a matter of time.
 LEAST_FREE = GIB
-# The work goes by the database's clock alone. The host's matters to logs, and to S3, which refuses 15 minutes.
-LARGEST_OFFSET = timedelta(seconds=5)
 PROBE_SECONDS = 20
 PR_GET_CHILD_SUBREAPER = 37
 VIDEO_TASK = "video-export"
@@ -115,12 +112,11 @@ def environment(waiter: Dumbwaiter) -> Finding:
 
 
 def clock(waiter: Dumbwaiter) -> Finding:
-    before = datetime.now(UTC)
-    theirs = waiter.store.now()
-    ours = before + (datetime.now(UTC) - before) / 2
-    offset = abs(theirs - ours)
+    from dumbwaiter.store.store import LARGEST_CLOCK_OFFSET
+
+    offset = abs(waiter.store.clock_offset())
     found = f"{offset.total_seconds():.3f} s from the database's"
-    return offset <= LARGEST_OFFSET, found, "set this host's clock: systemd-timesyncd or chrony"
+    return offset <= LARGEST_CLOCK_OFFSET, found, "set this host's clock: systemd-timesyncd or chrony"
 
 
 def files(waiter: Dumbwaiter) -> Finding:

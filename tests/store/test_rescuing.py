@@ -148,6 +148,33 @@ def test_a_retry_and_a_release_end_the_lease(store):
     assert store.rescue(LEASE, now=at(99)) == []
 
 
+def test_a_clock_that_jumps_ahead_takes_the_time_in_which_heartbeats_count_along(store):
+    mine, others = started(store, worker="w1"), started(store, worker="w2")
+    later = at(7_200)
+    assert store.heartbeat("w1", now=later) == 0
+
+    store.mind_jump("w1", timedelta(hours=2), now=later)
+
+    assert store.heartbeat("w1", now=later) == 1
+    assert store.heartbeat("w2", now=later) == 0
+    moved = row(store, mine.id)["beat_until"] - row(store, others.id)["beat_until"]
+    assert moved == timedelta(hours=2)
+    assert [task.id for task, _ in store.rescue(LEASE, now=later)] == [others.id]
+
+
+def test_heartbeats_ahead_of_a_clock_that_was_set_back_do_not_keep_what_the_dead_hold(store):
+    registered(store, "w1", now=at(7_200))
+    task = started(store, now=at(7_200))
+    living = started(store, worker="w2", now=at(0))
+    assert store.rescue(LEASE, now=at(0)) == []
+
+    store.mind_jump("w3", timedelta(0), now=at(0))
+
+    assert [row(store, one.id)["heartbeat_at"] for one in (task, living)] == [NOW, NOW]
+    assert store.heartbeat("w2", now=at(21)) == 1
+    assert [rescued.id for rescued, _ in store.rescue(LEASE, now=at(21))] == [task.id]
+
+
 def bare(store):
     """Run the heartbeat's statements as its process does: with the driver alone."""
     driver, arguments = store.connections.bare()

@@ -1,4 +1,4 @@
-"""Finds the servers that tests need, or starts private ones under `.dev/`, and says plainly what is missing.
+"""Finds the servers, programs and rights that tests need, starts private servers under `.dev/`, says plainly what is missing.
 
 `./dev services` and pytest use it; by hand: `python -m tests.support.services start postgresql mysql`.
 """
@@ -35,12 +35,15 @@ COMPOSE_SECONDS = 300
 
 
 class ServiceMissing(Exception):
-    """A server that cannot be had; its text says why and how to go on without it."""
+    """A server, a program or a right that cannot be had; its text says why and how to go on without it."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """A kind of server: where it may already be, and the ways of starting one, in the order to try them."""
+    """A kind of server: where it may already be, and the ways of starting one, in the order to try them.
+
+    Or something that is simply there or not, a program or a right: it has no variable, and nothing to be stopped.
+    """
 
     name: str
     title: str
@@ -48,6 +51,7 @@ class Service:
     usual: Sequence[str]
     answers: Callable[[str], None]
     starters: Sequence[Callable[[], Running | None]]
+    cure: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def find(name: str) -> str:
         ServiceMissing: nothing answers; the text names the flag that leaves its tests out.
     """
     service = SERVICES[name]
-    if given := os.environ.get(service.variable):
+    if service.variable and (given := os.environ.get(service.variable)):
         if refusal := _refusal(service, given):
             raise ServiceMissing(
                 f"{service.variable} is set, but is no good: it {refusal}. {_way_out(service)}"
@@ -76,6 +80,8 @@ def find(name: str) -> str:
     for url in _candidates(service):
         if _refusal(service, url) is None:
             return url
+    if not service.variable:
+        raise ServiceMissing(f"{service.title} cannot be had here{_why(service)}. {_way_out(service)}")
     raise ServiceMissing(f"No {service.title} answers here{_why(service)}. {_way_out(service)}")
 
 
@@ -88,7 +94,7 @@ def ensure(name: str, say: Callable[[str], None] = print) -> str:
     with _lock(name):
         with contextlib.suppress(ServiceMissing):
             return find(name)
-        if not os.environ.get(SERVICES[name].variable):
+        if not SERVICES[name].variable or not os.environ.get(SERVICES[name].variable):
             _start(SERVICES[name], say)
         return find(name)
 
@@ -107,7 +113,7 @@ def _candidates(service: Service) -> Iterator[str]:
     if running := _remembered(service):
         yield running.url
     # A trial of a fresh machine must not lean on servers that happen to run beside it.
-    if not os.environ.get("DUMBWAITER_TEST_FRESH"):
+    if not service.variable or not os.environ.get("DUMBWAITER_TEST_FRESH"):
         yield from service.usual
 
 
@@ -122,6 +128,8 @@ def _refusal(service: Service, url: str) -> str | None:
 
 
 def _way_out(service: Service) -> str:
+    if not service.variable:
+        return f"{service.cure}, or leave its tests out: ./dev test --without {service.name}"
     return (
         f"Start one and set {service.variable}, run ./dev services, "
         f"or leave its tests out: ./dev test --without {service.name}"
@@ -317,6 +325,41 @@ def _serve_mariadb(server: str, installer: str) -> Running:
     return _answering(running, _mysql_answers, process)
 
 
+# Programs and rights
+
+
+def faketime_library() -> str:
+    """What makes a process believe in another time, once it is preloaded."""
+    return _run("faketime", "-f", "+1h", "printenv", "LD_PRELOAD").strip().split(":")[-1]
+
+
+def _faketime_answers(_: str) -> None:
+    """A Python process sees the other time; a monotonic clock that is faked too would stop its waits."""
+    environment = {"LD_PRELOAD": faketime_library(), "FAKETIME": "+1d", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    told = subprocess.run(
+        [sys.executable, "-I", "-c", "import time; print(time.time())"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=START_SECONDS,
+    ).stdout
+    if not 86_000 < float(told) - time.time() < 87_000:
+        raise ServiceMissing("faketime does not change the clock of Python")
+
+
+def _apt_faketime() -> None:
+    _apt_install("faketime")
+
+
+def _mounts_answer(_: str) -> None:
+    """Mounts of one's own, seen by nobody else; and in a new pid namespace, where one is process 1."""
+    _run(
+        *("unshare", "--mount", "--pid", "--fork", "--mount-proc"),
+        *("sh", "-c", "mount -t tmpfs -o size=1m dumbwaiter /mnt && test $$ = 1"),
+    )
+
+
 # Docker
 
 
@@ -497,6 +540,24 @@ SERVICES = {
             ("mysql://root@127.0.0.1:3306",),
             _mysql_answers,
             (_own_mariadb, _compose("mariadb", 3306, "mysql://root@{}"), _apt_mariadb),
+        ),
+        Service(
+            "faketime",
+            "faketime, which sets the clock of a single process,",
+            "",
+            ("faketime",),
+            _faketime_answers,
+            (_apt_faketime,),
+            cure="Install it (Debian, Ubuntu: apt install faketime), run ./dev services",
+        ),
+        Service(
+            "mounts",
+            "The right to mount a small disk and to have a pid namespace of one's own (unshare, mount)",
+            "",
+            ("unshare",),
+            _mounts_answer,
+            (),
+            cure="Run the tests as root on Linux (in a container: with --privileged)",
         ),
     )
 }

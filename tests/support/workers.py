@@ -72,13 +72,29 @@ class Place:
             waiter.registry.add(entry)
         return waiter
 
-    def start_worker(self, *arguments: str, app: str | None = KITCHEN) -> subprocess.Popen[bytes]:
-        """A standalone worker in a process group of its own; without `app`, of the jobs that come with the package."""
+    def start_worker(
+        self,
+        *arguments: str,
+        app: str | None = KITCHEN,
+        environment: Mapping[str, str] | None = None,
+        inside: Sequence[str] = (),
+        **how: Any,
+    ) -> subprocess.Popen[bytes]:
+        """A standalone worker in a process group of its own; without `app`, of the jobs that come with the package.
+
+        `environment` is for this worker alone; `inside` is a command that starts it, such as unshare.
+        """
         chosen = [] if app is None else ["--app", app]
-        command = [sys.executable, "-m", "dumbwaiter", *chosen, "worker", *arguments]
+        command = [*inside, sys.executable, "-m", "dumbwaiter", *chosen, "worker", *arguments]
         with (self.home / "workers.log").open("ab") as log:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=ROOT,
+                env={**self.environment, **(environment or {})},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **how,
             )
         self.processes.append(process)
         return process

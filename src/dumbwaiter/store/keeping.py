@@ -38,6 +38,23 @@ def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
     return update.where(tasks.c.id.in_(sa.select(free.prefix_with("MATERIALIZED").c.id)))
 
 
+def move_time(db: Database, connection: Connection, worker: str, by: timedelta) -> None:
+    """The clock jumped ahead: the time in which a worker's heartbeats count moves along, for its tasks' own does not jump."""
+    tasks = db.tables.tasks
+    held = (*db.dialect.running(tasks), tasks.c.worker_id == worker, tasks.c.status == Status.RUNNING.value)
+    until = db.dialect.after(tasks.c.beat_until, by.total_seconds())
+    connection.execute(sa.update(tasks).where(*held).values(beat_until=until))
+
+
+def forget_the_future(db: Database, connection: Connection, now: Instant) -> None:
+    """The clock was set back: a heartbeat of what is the future now would keep what a dead worker holds until then."""
+    for table in (db.tables.tasks, db.tables.workers):
+        key, beat = next(iter(table.primary_key)), table.c.heartbeat_at
+        ahead = sa.select(key).where(beat > now).with_for_update(skip_locked=True)
+        if ids := list(connection.execute(ahead).scalars()):
+            connection.execute(sa.update(table).where(key.in_(ids), beat > now).values(heartbeat_at=now))
+
+
 def worker_beating(db: Database, worker: Any, now: Instant) -> sa.Update:
     workers = db.tables.workers
     return sa.update(workers).where(workers.c.name == worker).values(heartbeat_at=now)

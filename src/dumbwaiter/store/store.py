@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,6 +40,9 @@ from dumbwaiter.task import Attempt, Fence, KeptFile, Mark, Outcome, Recalled, R
 log = logging.getLogger("dumbwaiter")
 
 ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+
+# The work goes by the database's clock alone. The host's matters to logs, and to S3, which refuses 15 minutes.
+LARGEST_CLOCK_OFFSET = timedelta(seconds=5)
 
 LOWEST = "00000000-0000-0000-0000-000000000000"
 HIGHEST = LOWEST.replace("0", "f")
@@ -74,6 +77,12 @@ class Store:
             return now
         with self.connections.reading() as connection:
             return connection.execute(sa.select(now)).scalar_one()  # type: ignore[no-any-return]
+
+    def clock_offset(self) -> timedelta:
+        """How far the database's clock is ahead of this host's, to within the time that an answer takes. On SQLite: zero."""
+        before = datetime.now(UTC)
+        theirs = self.now()
+        return theirs - (before + (datetime.now(UTC) - before) / 2)
 
     # waking up
 
@@ -540,6 +549,17 @@ class Store:
     def forget_steps(self, task_ids: Sequence[str]) -> None:
         """Remove the steps of tasks that have ended; their kept files must be gone before."""
         self.connections.again(lambda connection: steps.forget(self.db, connection, task_ids), single=True)
+
+    def mind_jump(self, worker: str, by: timedelta, *, now: datetime | None = None) -> None:
+        """The clock jumped: what counts for a while from some instant on counts as long as before. `by` may be negative.
+
+        The tasks of this worker keep their heartbeats, and no heartbeat is left that lies ahead of the clock.
+        """
+        with self.connections.writing() as connection:
+            if by > timedelta(0):
+                keeping.move_time(self.db, connection, worker, by)
+            else:
+                keeping.forget_the_future(self.db, connection, self.db.now(now))
 
     def register(self, worker: WorkerRow, *, now: datetime | None = None) -> None:
         with self.connections.writing() as connection:

@@ -26,7 +26,7 @@ from dumbwaiter.executors.remembering import StoredMemory
 from dumbwaiter.run import Runner
 from dumbwaiter.settings import Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
-from dumbwaiter.store.store import Store
+from dumbwaiter.store.store import LARGEST_CLOCK_OFFSET, Store
 from dumbwaiter.task import Fence, Outcome, Status, Task
 from dumbwaiter.worker.claimer import Claimer
 from dumbwaiter.worker.duty import Duty
@@ -135,7 +135,12 @@ class Worker:
             grace=settings.grace,
         )
         self._rescuer = Rescuer(
-            store, settings.lease, settings.sweep, took=self._took_back, settle=settings.heartbeat * 1.5
+            store,
+            self.name,
+            settings.lease,
+            settings.sweep,
+            took=self._took_back,
+            settle=settings.heartbeat * 1.5,
         )
         self._listener = Listener(store, self._wake_claimer)
         self._sweeper = Sweeper(store, self._files)
@@ -193,6 +198,7 @@ class Worker:
         self._refuse_split_files()
         self._workdirs.open()
         self._clean_up_after_the_dead()
+        self._tell_of_the_clock()
         self._heartbeat.start()
         for duty in self._duties:
             duty.start()
@@ -252,6 +258,17 @@ class Worker:
                 f"workers on {socket.gethostname()} and {', '.join(sorted(others))} would each keep result files on a disk of "
                 f"their own ({self.settings.files_url}); set DUMBWAITER_FILES to an object store, "
                 "or DUMBWAITER_SHARED_FILES=1 if that is one shared mount"
+            )
+
+    def _tell_of_the_clock(self) -> None:
+        """Only the database's clock counts, so nothing here goes wrong; but whoever compares the logs of two hosts will."""
+        offset = self.store.clock_offset()
+        if abs(offset) > LARGEST_CLOCK_OFFSET:
+            log.warning(
+                "the clock of this host is %.0f s %s the database's, by which tasks are timed; set it right (systemd-timesyncd, "
+                "chrony)",
+                abs(offset.total_seconds()),
+                "behind" if offset > timedelta(0) else "ahead of",
             )
 
     def _clean_up_after_the_dead(self) -> None:

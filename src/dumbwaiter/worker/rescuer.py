@@ -25,11 +25,16 @@ class Rescuer:
 
     An outage need not fail anything: a frozen server, or a SQLite file that somebody keeps locked, answers in the end. So
     slow answers count as an outage, and leases are counted to an instant that was read before the sweep.
+
+    A jump of the clock is no time that passed. Nothing here can undo what was due, but it makes nobody dead: `beat_until` of
+    this worker's tasks jumps along, so that a worker whose host slept for hours keeps what it runs; and heartbeats that lie
+    ahead of a clock that was set back do not keep what the dead hold. That may have happened before this worker began.
     """
 
     def __init__(
         self,
         store: Store,
+        worker: str,
         lease: timedelta,
         sweep: timedelta,
         *,
@@ -38,6 +43,7 @@ class Rescuer:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._worker = worker
         self._lease = lease
         self._sweep = sweep.total_seconds()
         self._took = took
@@ -85,7 +91,12 @@ class Rescuer:
     def _mind_jumps(self, now: datetime) -> None:
         """A jump of the database's clock (or of ours, after the machine slept) makes leases look longer than they were."""
         offset = now - datetime.fromtimestamp(self._monotonic(), now.tzinfo)
-        if self._offset is not None and abs(offset - self._offset) > self._lease / 4:
-            log.warning("the clock jumped by %s; nothing is taken back for one lease", offset - self._offset)
+        jump = timedelta(0) if self._offset is None else offset - self._offset
+        if abs(jump) > self._lease / 4:
+            log.warning("the clock jumped by %s; nothing is taken back for one lease", jump)
             self._hold_still()
+            self._store.mind_jump(self._worker, jump)
+        elif self._offset is None:
+            self._store.mind_jump(self._worker, jump)
+        # only now: a round that fails meets the same jump again
         self._offset = offset
