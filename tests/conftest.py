@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import services
+from tests.support import servers, services
 from tests.support.databases import KINDS, Database, Databases, Kind
 
 # Two cores are shared by everything that runs here, so a slow example proves nothing.
@@ -59,7 +59,7 @@ def make_database(databases: Databases) -> Iterator[Callable[[Kind], Database]]:
     def make(kind: Kind) -> Database:
         try:
             made.append(databases.make(kind))
-        except services.ServiceMissing as missing:
+        except servers.ServiceMissing as missing:
             sentence = str(missing)
         else:
             return made[-1]
@@ -124,7 +124,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             address = services.ensure(name)
             if only:
                 print(f"services: {name} at {address}")
-        except services.ServiceMissing as sentence:
+        except servers.ServiceMissing as sentence:
             missing.append(str(sentence))  # without --only-services the tests that need it fail with it
     if only:
         pytest.exit("\n".join(missing) or "services: ready", returncode=1 if missing else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from dumbwaiter.store.store import Store
 from tests.store.world import emptied, store_of
-from tests.support import services
+from tests.support import servers
 from tests.support.databases import Databases, Kind
 
 
@@ -20,7 +20,7 @@ def stores(databases: Databases) -> Iterator[Callable[[Kind], Store]]:
         if kind not in made:
             try:
                 database = databases.make(kind)
-            except services.ServiceMissing as missing:
+            except servers.ServiceMissing as missing:
                 sentence = str(missing)
                 pytest.fail(sentence, pytrace=False)
             made[kind] = store_of(database.url)

