@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from psycopg import sql
 from sqlalchemy.dialects import mysql
 
 from dumbwaiter.store import claiming, ending, enqueueing, keeping
@@ -18,174 +15,44 @@ from dumbwaiter.store.rows import Database, Finish, NewTask, Report
 from dumbwaiter.store.store import Store
 from dumbwaiter.store.tables import Tables
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Progress
+from tests.store.plans import filled, generic_plans, plans
 from tests.store.world import LEASE, at, claimed_ids, enqueued, new, new_id, started, want
-
-HISTORY = 4_000
-BACKLOG = 1_500
-
-
-def fill(store: Store, rows: list[dict[str, Any]]) -> None:
-    with store.connections.writing() as connection:
-        for begin in range(0, len(rows), 500):
-            connection.execute(sa.insert(store.tables.tasks), rows[begin : begin + 500])
-
-
-def filled(store: Store) -> Store:
-    """Many finished tasks, a backlog that is ready, some that are due later, a few that run."""
-    base = enqueueing.values(store.db, new(), at(0)) | {
-        "finished_at": None,
-        "worker_id": None,
-        "heartbeat_at": None,
-    }
-    done = {"status": "success", "ready": False, "finished_at": at(1)}
-    running = {"status": "running", "ready": False, "worker_id": "w1", "heartbeat_at": at(0), "attempt": 1}
-    kinds = [
-        ({**done}, HISTORY),
-        ({}, BACKLOG),
-        ({"ready": False, "run_at": at(9_999)}, 500),
-        ({**running}, 20),
-    ]
-    fill(store, [base | change | {"id": new_id()} for change, number in kinds for _ in range(number)])
-    with store.connections.reading() as connection:
-        analyse = {"mysql": f"ANALYZE TABLE {store.tables.tasks.name}"}.get(store.kind, "ANALYZE")
-        connection.execute(sa.text(analyse)).close()
-    return store
-
-
-def sent(store: Store, work: Any) -> list[tuple[str, Any]]:
-    """The statements that work sends to the database, with their parameters."""
-    heard: list[tuple[str, Any]] = []
-
-    def hear(_connection, _cursor, statement, parameters, _context, _many):
-        heard.append((statement, parameters))
-
-    sa.event.listen(store.connections.engine, "before_cursor_execute", hear)
-    try:
-        work()
-    finally:
-        sa.event.remove(store.connections.engine, "before_cursor_execute", hear)
-    return [one for one in heard if "SELECT 1" not in one[0] and store.tables.tasks.name in one[0]]
-
-
-def explained(store: Store, statement: str, parameters: Any) -> str:
-    """The plan, on one line per step; nothing that the statement did is kept."""
-    words = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN (FORMAT JSON) ", "mysql": "EXPLAIN "}
-    with store.connections.engine.connect() as connection:
-        cursor = connection.connection.cursor()
-        cursor.execute(words[store.kind] + statement, parameters)
-        rows = cursor.fetchall()
-        cursor.close()
-        connection.rollback()
-    if store.kind != "postgresql":
-        return "\n".join(" ".join(str(part) for part in row) for row in rows)
-    plan = rows[0][0] if isinstance(rows[0][0], list) else json.loads(rows[0][0])
-    return "\n".join(steps(plan[0]["Plan"]))
-
-
-def steps(plan: dict[str, Any]) -> list[str]:
-    name = plan.get("Index Name") or plan.get("Relation Name", "")
-    return [f"{plan['Node Type']} {name}".strip()] + [
-        step for part in plan.get("Plans", []) for step in steps(part)
-    ]
-
-
-def works(store: Store) -> dict[str, Any]:
-    [held] = store.held("w1")[:1]
-    return {
-        "claim": lambda: store.claim(want(3), "w2", now=at(60)),
-        "claim in steps": lambda: store.claim(
-            want(3, needs={"t": {"c": 1}}, free={"c": 3}), "w2", now=at(60)
-        ),
-        "stage": lambda: store.stage(now=at(60)),
-        "next due": store.next_due,
-        "beat": lambda: store.heartbeat("w1", now=at(0)),
-        "rescue": lambda: store.rescue(LEASE, now=at(10)),
-        "finish": lambda: store.finish([Finish(held, Outcome.succeeded())], now=at(60)),
-        "queues": store.queues_with_work,
-    }
-
-
-SERVED = {
-    "claim": "ready",
-    "claim in steps": "ready",
-    "stage": "due",
-    "next due": "due",
-    "beat": "beat",
-    "rescue": "beat",
-    "finish": "pkey",
-    "queues": "ready",
-}
 
 
 @pytest.mark.service("postgresql")
 def test_postgresql_serves_every_statement_by_the_index_made_for_it_and_sorts_nothing(empty_store):
     store = filled(empty_store("postgresql"))
 
-    for name, work in works(store).items():
-        statement, parameters = sent(store, work)[0]
-        plan = explained(store, statement, parameters)
-        assert f"{store.tables.tasks.name}_{SERVED[name]}" in plan, (name, plan)
-        assert f"Seq Scan {store.tables.tasks.name}" not in plan, (name, plan)
-        # the stager and the rescuer order by the index's one column, and the claim by the rest of its columns
-        assert "Sort" not in plan, (name, plan)
-
-
-@pytest.mark.service("postgresql")
-def test_postgresql_needs_no_parameters_value_to_see_that_a_partial_index_serves(empty_store):
-    """A statement that was prepared may get a generic plan, which knows no value."""
-    store = filled(empty_store("postgresql"))
-
-    for name, work in works(store).items():
-        statement, parameters = sent(store, work)[0]
-        plan = generic_plan(store, statement, parameters)
-        assert f"{store.tables.tasks.name}_{SERVED[name]}" in plan, (name, plan)
-
-
-def generic_plan(store: Store, statement: str, parameters: Any) -> str:
-    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
-    values = sql.SQL(", ").join(sql.Literal(parameters[name]) for name in names)
-    execute = sql.SQL(
-        "EXPLAIN (FORMAT JSON) EXECUTE trial({})" if names else "EXPLAIN (FORMAT JSON) EXECUTE trial"
-    )
-    with store.connections.engine.connect() as connection:
-        cursor: Any = connection.connection.cursor()
-        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        cursor.execute(f"PREPARE trial AS {numbered}")
-        plan = cursor.execute(execute.format(values)).fetchall()
-        cursor.execute("DEALLOCATE trial")
-        cursor.close()
-        connection.rollback()
-    return "\n".join(steps(plan[0][0][0]["Plan"]))
-
-
-def indexes_used(plan: str) -> str:
-    return " ".join(line for line in plan.splitlines() if "USING" in line)
+    assert [plan for plan in plans(store) if plan.faults] == []
+    # and needs no parameter's value to see that a partial index serves
+    assert [plan for plan in generic_plans(store) if plan.faults] == []
 
 
 def test_sqlite_serves_every_statement_by_the_index_made_for_it_and_sorts_nothing(empty_store):
     store = filled(empty_store("sqlite"))
 
-    for name, work in works(store).items():
-        statement, parameters = sent(store, work)[0]
-        plan = explained(store, statement, parameters)
-        served = "sqlite_autoindex" if SERVED[name] == "pkey" else f"{store.tables.tasks.name}_{SERVED[name]}"
-        assert served in indexes_used(plan), (name, plan)
-        assert "TEMP B-TREE" not in plan, (name, plan)
-        assert f"SCAN {store.tables.tasks.name}\n" not in f"{plan}\n", (name, plan)
+    assert [plan for plan in plans(store) if plan.faults] == []
 
 
 @pytest.mark.service("mysql")
 def test_mysql_serves_every_statement_by_the_index_made_for_it(empty_store):
     store = filled(empty_store("mysql"))
-    ours = {"finish": "PRIMARY", "beat": "tasks_worker_full"}
-    served = {name: f"tasks_{index}_full" for name, index in SERVED.items()} | ours
 
-    for name, work in works(store).items():
-        statement, parameters = sent(store, work)[0]
-        plan = explained(store, statement, parameters)
-        assert served[name] in plan.split("key_len")[-1], (name, plan)
-        assert " ALL " not in plan, (name, plan)
+    assert [plan for plan in plans(store) if plan.faults] == []
+
+
+@pytest.mark.service("postgresql")
+def test_a_missing_index_is_seen_in_the_plans(empty_store):
+    """So that the tests above can fail."""
+    store = filled(empty_store("postgresql"), rows=10_000)
+    [index] = [one for one in store.tables.tasks.indexes if str(one.name).endswith("tasks_ready")]
+    with store.connections.writing() as connection:
+        index.drop(connection)
+    try:
+        assert {plan.name for plan in plans(store) if plan.faults} == {"claim", "claim in steps", "queues"}
+    finally:
+        with store.connections.writing() as connection:
+            index.create(connection)
 
 
 OFF = ("hashjoin", "mergejoin", "hashagg", "sort", "material")

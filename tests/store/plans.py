@@ -1,0 +1,172 @@
+"""How each database goes about the statements that run all the time, with many rows behind them.
+
+The tests look at a hundred thousand rows, `./dev bench plans` at a million.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from psycopg import sql
+
+from dumbwaiter.store.rows import Finish
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import Outcome
+from tests.store.world import LEASE, NOW, at, want
+from tests.support.filling import analyse, due_later, fill, finished, running
+
+
+def filled(store: Store, rows: int = 100_000) -> Store:
+    """Many finished tasks, a backlog that is ready, some that are due later, a few that run."""
+    backlog, future = rows // 4, rows // 20
+    fill(store, rows - backlog - future, finished(NOW), at=NOW)
+    fill(store, backlog, first=rows, at=NOW)
+    fill(store, future, due_later(at(9_999)), first=2 * rows, at=NOW)
+    fill(store, 20, running("w1", NOW), first=3 * rows, at=NOW)
+    analyse(store)
+    return store
+
+
+def sent(store: Store, work: Callable[[], object]) -> list[tuple[str, Any]]:
+    """The statements that work sends to the database, with their parameters."""
+    heard: list[tuple[str, Any]] = []
+
+    def hear(_connection, _cursor, statement, parameters, _context, _many):
+        heard.append((statement, parameters))
+
+    sa.event.listen(store.connections.engine, "before_cursor_execute", hear)
+    try:
+        work()
+    finally:
+        sa.event.remove(store.connections.engine, "before_cursor_execute", hear)
+    return [one for one in heard if "SELECT 1" not in one[0] and store.tables.tasks.name in one[0]]
+
+
+def explained(store: Store, statement: str, parameters: Any) -> str:
+    """The plan, on one line per step; nothing that the statement did is kept."""
+    words = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN (FORMAT JSON) ", "mysql": "EXPLAIN "}
+    with store.connections.engine.connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute(words[store.kind] + statement, parameters)
+        rows = cursor.fetchall()
+        cursor.close()
+        connection.rollback()
+    if store.kind != "postgresql":
+        return "\n".join(" ".join(str(part) for part in row) for row in rows)
+    plan = rows[0][0] if isinstance(rows[0][0], list) else json.loads(rows[0][0])
+    return "\n".join(steps(plan[0]["Plan"]))
+
+
+def steps(plan: dict[str, Any]) -> list[str]:
+    name = plan.get("Index Name") or plan.get("Relation Name", "")
+    return [f"{plan['Node Type']} {name}".strip()] + [
+        step for part in plan.get("Plans", []) for step in steps(part)
+    ]
+
+
+def works(store: Store) -> dict[str, Callable[[], object]]:
+    [held] = store.held("w1")[:1]
+    return {
+        "claim": lambda: store.claim(want(3), "w2", now=at(60)),
+        "claim in steps": lambda: store.claim(
+            want(3, needs={"t": {"c": 1}}, free={"c": 3}), "w2", now=at(60)
+        ),
+        "stage": lambda: store.stage(now=at(60)),
+        "next due": store.next_due,
+        "beat": lambda: store.heartbeat("w1", now=at(0)),
+        "rescue": lambda: store.rescue(LEASE, now=at(10)),
+        "finish": lambda: store.finish([Finish(held, Outcome.succeeded())], now=at(60)),
+        "queues": store.queues_with_work,
+    }
+
+
+SERVED = {
+    "claim": "ready",
+    "claim in steps": "ready",
+    "stage": "due",
+    "next due": "due",
+    "beat": "beat",
+    "rescue": "beat",
+    "finish": "pkey",
+    "queues": "ready",
+}
+
+
+def generic_plan(store: Store, statement: str, parameters: Any) -> str:
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
+    values = sql.SQL(", ").join(sql.Literal(parameters[name]) for name in names)
+    execute = sql.SQL(
+        "EXPLAIN (FORMAT JSON) EXECUTE trial({})" if names else "EXPLAIN (FORMAT JSON) EXECUTE trial"
+    )
+    with store.connections.engine.connect() as connection:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cursor.execute(f"PREPARE trial AS {numbered}")
+        plan = cursor.execute(execute.format(values)).fetchall()
+        cursor.execute("DEALLOCATE trial")
+        cursor.close()
+        connection.rollback()
+    return "\n".join(steps(plan[0][0][0]["Plan"]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a database goes about one statement, and what is wrong with that."""
+
+    name: str
+    text: str
+    faults: tuple[str, ...]
+
+
+def plans(store: Store) -> Iterator[Plan]:
+    """The plan of every statement that runs all the time. The first that each sends is the one that looks for rows."""
+    judge = {"postgresql": postgresql_faults, "sqlite": sqlite_faults, "mysql": mysql_faults}[store.kind]
+    for name, work in works(store).items():
+        statement, parameters = sent(store, work)[0]
+        text = explained(store, statement, parameters)
+        yield Plan(name, text, tuple(judge(store, name, text)))
+
+
+def generic_plans(store: Store) -> Iterator[Plan]:
+    """PostgreSQL's plans for values that it does not know: a statement that was prepared may get one of these."""
+    for name, work in works(store).items():
+        statement, parameters = sent(store, work)[0]
+        text = generic_plan(store, statement, parameters)
+        yield Plan(name, text, tuple(postgresql_faults(store, name, text)))
+
+
+def postgresql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
+    tasks = store.tables.tasks.name
+    if f"{tasks}_{SERVED[name]}" not in plan:
+        yield f"not by {SERVED[name]}"
+    if f"Seq Scan {tasks}" in plan:
+        yield "reads the whole table"
+    # the stager and the rescuer order by the index's one column, and the claim by the rest of its columns
+    if "Sort" in plan:
+        yield "sorts"
+
+
+def sqlite_faults(store: Store, name: str, plan: str) -> Iterator[str]:
+    tasks = store.tables.tasks.name
+    served = "sqlite_autoindex" if SERVED[name] == "pkey" else f"{tasks}_{SERVED[name]}"
+    if served not in " ".join(line for line in plan.splitlines() if "USING" in line):
+        yield f"not by {served}"
+    if f"SCAN {tasks}\n" in f"{plan}\n":
+        yield "reads the whole table"
+    if "TEMP B-TREE" in plan:
+        yield "sorts"
+
+
+def mysql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
+    ours = {"finish": "PRIMARY", "beat": "tasks_worker_full"}
+    served = ours.get(name, f"tasks_{SERVED[name]}_full")
+    if served not in plan.split("key_len")[-1]:
+        yield f"not by {served}"
+    if " ALL " in plan:
+        yield "reads the whole table"
