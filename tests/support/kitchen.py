@@ -147,3 +147,12 @@ def odd_result(ctx: TaskContext, kind: str) -> object:
 @waiter.task("leaver")
 def leaver(ctx: TaskContext) -> None:
     raise SystemExit(3)
+
+
+@waiter.task("murmur")
+def murmur(ctx: TaskContext, seconds: float) -> None:
+    """Says how far it is, twenty times a second."""
+    with noted(ctx):
+        for tick in range(round(seconds * 20)):
+            ctx.progress(tick / (seconds * 20), step=f"tick {tick}")
+            ctx.sleep(0.05)
