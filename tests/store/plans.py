@@ -70,7 +70,7 @@ def steps(plan: dict[str, Any]) -> list[str]:
 
 
 def works(store: Store) -> dict[str, Callable[[], object]]:
-    [held] = store.held("w1")[:1]
+    held = store.held("w1")
     return {
         "claim": lambda: store.claim(want(3), "w2", now=at(60)),
         "claim in steps": lambda: store.claim(
@@ -80,7 +80,8 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
         "next due": store.next_due,
         "beat": lambda: store.heartbeat("w1", now=at(0)),
         "rescue": lambda: store.rescue(LEASE, now=at(10)),
-        "finish": lambda: store.finish([Finish(held, Outcome.succeeded())], now=at(60)),
+        "finish": lambda: store.finish([Finish(held[0], Outcome.succeeded())], now=at(60)),
+        "finish many": lambda: store.finish([Finish(one, Outcome.succeeded()) for one in held[1:8]], now=at(60)),
         "queues": store.queues_with_work,
     }
 
@@ -93,6 +94,7 @@ SERVED = {
     "beat": "beat",
     "rescue": "beat",
     "finish": "pkey",
+    "finish many": "pkey",
     "queues": "ready",
 }
 
@@ -164,9 +166,10 @@ def sqlite_faults(store: Store, name: str, plan: str) -> Iterator[str]:
 
 
 def mysql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
-    ours = {"finish": "PRIMARY", "beat": "tasks_worker_full"}
+    ours = {"finish": "PRIMARY", "finish many": "PRIMARY", "beat": "tasks_worker_full"}
     served = ours.get(name, f"tasks_{SERVED[name]}_full")
     if served not in plan.split("key_len")[-1]:
         yield f"not by {served}"
-    if " ALL " in plan:
+    # the table is met by its name; of the table that a statement's parameters make every row is read
+    if re.search(rf" {store.tables.tasks.name} (ALL|index) ", plan):
         yield "reads the whole table"

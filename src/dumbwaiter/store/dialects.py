@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import KeyContended
-from dumbwaiter.store.types import Timestamp, sortable
+from dumbwaiter.store.types import Id, Json, Timestamp, sortable
 
 Instant = datetime | sa.ColumnElement[Any]
 # How long, in seconds, an enqueue waits for whoever holds its key in an open transaction.
@@ -68,6 +69,21 @@ class Dialect:
         """
         yield
 
+    def unindexed(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """The column in a form that no index serves, where the planner would otherwise miss the primary key."""
+        return column
+
+    # a table made of one parameter: pairs of an id and a result, as JSON
+    pairs = ""
+
+    def given(self, rows: Sequence[tuple[str, str | None]]) -> tuple[sa.Subquery, dict[str, Any]]:
+        """Rows of (id, JSON text) as something to join with, and the parameters that carry them."""
+        return self._table_of(self.pairs), {"pairs": json.dumps(rows, ensure_ascii=False)}
+
+    @staticmethod
+    def _table_of(text: str) -> sa.Subquery:
+        return sa.text(text).columns(id=Id, result=Json).subquery("given")
+
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         """Wake the workers that listen, once the transaction commits."""
 
@@ -110,12 +126,18 @@ class PostgreSQL(Dialect):
             yield
             connection.execute(lock_timeout(str(before)))
 
+    def given(self, rows: Sequence[tuple[str, str | None]]) -> tuple[sa.Subquery, dict[str, Any]]:
+        # arrays, which the server reads at once, rather than JSON
+        table = "SELECT id, result FROM unnest(CAST(:ids AS uuid[]), CAST(:results AS text[])) AS pairs (id, result)"
+        return self._table_of(table), {"ids": [row[0] for row in rows], "results": [row[1] for row in rows]}
+
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         connection.execute(sa.select(sa.func.pg_notify(channel, queue)))
 
 
 class SQLite(Dialect):
     name = "sqlite"
+    pairs = "SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS result FROM json_each(:pairs)"
 
     def now(self) -> Instant:
         # SQLite's own clock is this host's too, but has milliseconds only, and unixepoch('subsec') gives NULL on 3.40
@@ -143,6 +165,11 @@ class MySQL(Dialect):
 
     name = "mysql"
     returning = False
+    # the id in the character set of the column, which otherwise would be converted row by row, without its index
+    pairs = (
+        "SELECT id, result FROM JSON_TABLE(:pairs, '$[*]' COLUMNS (id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[0]', "
+        "result LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS pairs"
+    )
 
     def now(self) -> Instant:
         # NOW() follows the session's time zone, UTC_TIMESTAMP does not
@@ -152,6 +179,10 @@ class MySQL(Dialect):
         start = sa.literal(instant, Timestamp) if isinstance(instant, datetime) else instant
         microseconds = sa.func.round(seconds * 1_000_000)
         return sa.func.timestampadd(sa.text("MICROSECOND"), microseconds, start, type_=Timestamp)
+
+    def unindexed(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        # joined with a hundred ids MariaDB took all running rows, and locked them, rather than those of the ids
+        return sa.func.concat(column, type_=column.type)
 
     def running(self, tasks: sa.Table) -> tuple[sa.ColumnElement[bool], ...]:
         # nothing: InnoDB locks every row that it scans, and by heartbeat_at that would be everybody's

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, UnknownTask
 from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
-from dumbwaiter.store import claiming, ending, enqueueing, keeping, steps, waking
+from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, steps, waking
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Want
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
@@ -336,15 +336,26 @@ class Store:
     def _finish(
         self, ends: Sequence[Finish], now: datetime | None, *, tries: int = TRIES
     ) -> list[Status | None]:
+        def at_once(connection: Connection) -> set[str]:
+            return batches.succeed(self.db, connection, ends, self.db.now(now))
+
         def work(connection: Connection) -> list[Status | None]:
             instant = self.db.now(now)
+            done = at_once(connection) if together else before
             # by id, as the heartbeat comes upon its rows: two that lock the same rows in one order cannot deadlock
-            ordered = sorted(ends, key=lambda end: end.task.id)
-            status = {id(end): ending.finish(self.db, connection, end, instant) for end in ordered}
-            written = [status[id(end)] for end in ends]
+            others = sorted((end for end in ends if end.task.id not in done), key=lambda end: end.task.id)
+            status = {id(end): ending.finish(self.db, connection, end, instant) for end in others}
+            written = [status.get(id(end), Status.SUCCESS) for end in ends]
             self._announce(connection, queues_to_wake(ends, written))
             return written
 
+        # one statement needs no BEGIN and COMMIT around it, if it costs nothing to do without: SQLite syncs the disk at each
+        # commit, and a connection of MySQL's is told of each change between the two ways
+        together = self.kind != "postgresql"
+        alone = not together and batches.several(ends)
+        before = self.connections.again(at_once, single=True, tries=tries) if alone else set()
+        if len(before) == len(ends):
+            return [Status.SUCCESS] * len(ends)
         written = self.connections.again(work, tries=tries)
         self._woken(queues_to_wake(ends, written))
         return written
