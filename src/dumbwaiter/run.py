@@ -16,7 +16,7 @@ from dumbwaiter.executors.base import Commands, Ended, Executor, Running
 from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
-from dumbwaiter.executors.tree import CannotStartProcess
+from dumbwaiter.executors.tree import CannotStartProcess, CannotStartThread
 from dumbwaiter.retry import decide, formatted, interrupted, message, timed_out
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.strict_json import dumps
@@ -160,7 +160,7 @@ class Runner:
             self._conclude_committed(running, ended)
             return
         published = self._close(running.task)
-        if isinstance(ended.error, CannotStartProcess) and PROCESS in running.entry.all_needs:
+        if ended.error is not None and cannot_start(running, ended.error):
             running.unstarted = message(ended.error)
         outcome = self._meaning(running, ended)
         self._tidy(running)
@@ -290,6 +290,14 @@ class Runner:
             log.warning(
                 "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
             )
+
+
+def cannot_start(running: Running, error: BaseException) -> bool:
+    """Whether the machine gave nothing to run it with, so that it never began."""
+    # a task that runs on a thread is at work when a command of its own cannot be started
+    return isinstance(error, CannotStartThread) or (
+        isinstance(error, CannotStartProcess) and PROCESS in running.entry.all_needs
+    )
 
 
 def unstorable(why: str) -> Outcome:

@@ -14,12 +14,16 @@ import pytest
 
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.executors import tree
-from dumbwaiter.executors.registry import PROCESS
+from dumbwaiter.executors.registry import PROCESS, TaskType
+from dumbwaiter.executors.signature import Signature
 from dumbwaiter.task import AttemptOutcome, Status
 from dumbwaiter.worker.loop import Worker
 from dumbwaiter.worker.slots import Slots
 from tests.support.waiting import until
 from tests.support.workers import ended
+
+ALONE = TaskType("alone", print, Signature("alone", lambda: None), isolate=True, reference="builtins:print")
+THREAD = TaskType("thread", print, Signature("thread", lambda: None))
 
 
 class Machine:
@@ -75,8 +79,8 @@ def test_the_rests_grow_to_a_minute_and_each_ends_with_one_try() -> None:
     slots = Slots(None, 10, {PROCESS: 4, "chromium": 1}, monotonic=lambda: clock[0])
     rests = []
     for _ in range(8):
-        slots.no_process("no more processes")
-        slots.no_process("a second one that failed together with the first")
+        slots.cannot_start(ALONE, "no more processes")
+        slots.cannot_start(ALONE, "a second one that failed together with the first")
         began = clock[0]
         assert slots.free_capacity() == {PROCESS: 0, "chromium": 1}
         while slots.free_capacity()[PROCESS] == 0:
@@ -85,14 +89,27 @@ def test_the_rests_grow_to_a_minute_and_each_ends_with_one_try() -> None:
         rests.append(clock[0] - began)
 
     assert rests == [1, 2, 4, 8, 16, 32, 60, 60]
-    slots.process_started()
+    slots.started(ALONE)
     assert slots.free_capacity()[PROCESS] == 4
 
 
 def test_a_process_that_was_started_before_does_not_end_the_rest() -> None:
     clock = [0.0]
     slots = Slots(None, 10, {PROCESS: 4}, monotonic=lambda: clock[0])
-    slots.no_process("no more processes")
-    slots.process_started()
+    slots.cannot_start(ALONE, "no more processes")
+    slots.started(ALONE)
 
     assert slots.free_capacity()[PROCESS] == 0
+
+
+def test_where_not_even_a_thread_can_be_started_nothing_is_claimed_for_a_while() -> None:
+    clock = [0.0]
+    slots = Slots(None, 10, {PROCESS: 4}, monotonic=lambda: clock[0])
+    slots.cannot_start(THREAD, "no more threads")
+    assert slots.free("default") == 0
+    clock[0] = 1
+    assert slots.free("default") == 1
+    slots.started(THREAD)
+
+    assert slots.free("default") == 10
+    assert slots.free_capacity()[PROCESS] == 4

@@ -22,7 +22,7 @@ from dumbwaiter.errors import CommandFailed, ConfigurationError, LostClaim, Task
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.context import Command, CommandResult, Stop
 from dumbwaiter.executors.guardian import LINUX
-from dumbwaiter.executors.tree import CannotStartProcess, Lines, Tree
+from dumbwaiter.executors.tree import CannotStartProcess, Lines, Tree, start_thread
 from dumbwaiter.retry import storable
 
 log = logging.getLogger("dumbwaiter")
@@ -126,13 +126,7 @@ class CommandExecutor:
 
     def start(self, running: Running) -> None:
         """Returns at once; a thread of its own waits for the command."""
-        thread = threading.Thread(
-            target=self._serve, args=(running,), name=f"dumbwaiter-command-{running.task.id}", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError as error:
-            running.complete(Ended(error=CannotStartProcess(f"no thread can be started: {error}")))
+        start_thread(self._serve, running, name=f"dumbwaiter-command-{running.task.id}")
 
     def _serve(self, running: Running) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 from dumbwaiter.errors import TaskCancelled
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.context import TaskContext
+from dumbwaiter.executors.tree import CannotStartThread, start_thread
 
 log = logging.getLogger("dumbwaiter")
 
@@ -87,9 +88,8 @@ class ThreadExecutor:
         self._numbers = itertools.count(1)
 
     def start(self, running: Running) -> None:
-        # daemon: an abandoned thread must not keep a stopped worker alive
-        name = f"dumbwaiter-task-{next(self._numbers)}"
-        threading.Thread(target=self._run, args=(running,), name=name, daemon=True).start()
+        # an abandoned one must not keep a stopped worker alive
+        start_thread(self._run, running, name=f"dumbwaiter-task-{next(self._numbers)}")
 
     def _run(self, running: Running) -> None:
         try:
@@ -123,14 +123,17 @@ class LoopExecutor:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._serve, name="dumbwaiter-loop", daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                try:
+                    self._thread = start_thread(self._serve, loop, name="dumbwaiter-loop")
+                except CannotStartThread:
+                    loop.close()
+                    raise
+                self._loop = loop
             return self._loop
 
-    def _serve(self) -> None:
-        loop = self._loop
-        assert loop is not None
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

@@ -31,7 +31,15 @@ from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.guardian import LINUX, Channel
 from dumbwaiter.executors.memory import excess
 from dumbwaiter.executors.registry import TaskType
-from dumbwaiter.executors.tree import KILL_SECONDS, CannotStartProcess, Lines, Tree, interpreter
+from dumbwaiter.executors.tree import (
+    KILL_SECONDS,
+    CannotStartProcess,
+    CannotStartThread,
+    Lines,
+    Tree,
+    interpreter,
+    start_thread,
+)
 from dumbwaiter.retry import RemoteError, described
 from dumbwaiter.task import Mark, Progress
 
@@ -94,14 +102,11 @@ class ProcessExecutor:
         """Returns at once; a thread of its own holds the dialog with the child."""
         with self._lock:
             self._at_work[running] = None
-        thread = threading.Thread(
-            target=self._serve, args=(running,), name=f"dumbwaiter-child-{running.task.id}", daemon=True
-        )
         try:
-            thread.start()
-        except RuntimeError as error:
+            start_thread(self._serve, running, name=f"dumbwaiter-child-{running.task.id}")
+        except CannotStartThread:
             self._forget(running)
-            running.complete(Ended(error=CannotStartProcess(f"no thread can be started: {error}")))
+            raise
 
     def ask(self, running: Running) -> None:
         """Nothing to do: the dialog looks every 200 ms whether the attempt should stop, and tells the child."""
@@ -187,7 +192,12 @@ class ProcessExecutor:
             if child in self._idle:
                 child.retire = threading.Timer(IDLE_SECONDS, self._retire, (child,))
                 child.retire.daemon = True
-                child.retire.start()
+                try:
+                    child.retire.start()
+                except RuntimeError:
+                    # no more threads: nobody would end it when it was idle for long, and its task has ended well
+                    self._idle.remove(child)
+                    over = [*over, child]
         for one in over:
             one.close()
 
@@ -224,10 +234,13 @@ class Child:
             os.close(printed)
         self.channel = Channel(ours)
         self.lines = Lines()
-        self._printing = threading.Thread(
-            target=self._print, args=(output,), name="dumbwaiter-prints", daemon=True
-        )
-        self._printing.start()
+        try:
+            self._printing = start_thread(self._print, output, name="dumbwaiter-prints")
+        except CannotStartThread:
+            self.tree.close()
+            ours.close()
+            os.close(output)
+            raise
         with contextlib.suppress(OSError):
             order = {
                 "path": [str(place) for place in sys.path],

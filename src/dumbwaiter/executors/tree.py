@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,20 @@ class CannotStartProcess(DumbwaiterError):
     """This machine starts no more processes (pids, memory, open files): the worker should stop claiming and say so."""
 
     transient = True
+
+
+class CannotStartThread(CannotStartProcess):
+    """Nor more threads, which count as processes there: then nothing can be started."""
+
+
+def start_thread(target: Callable[..., object], *arguments: Any, name: str) -> threading.Thread:
+    """A thread that does not keep its process alive. Raises CannotStartThread."""
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise CannotStartThread(f"no thread can be started: {error}") from error
+    return thread
 
 
 class Tree:

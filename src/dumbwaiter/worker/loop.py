@@ -23,6 +23,7 @@ from dumbwaiter.executors.function import LoopExecutor, ThreadExecutor
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.remembering import StoredMemory
+from dumbwaiter.executors.tree import CannotStartThread, start_thread
 from dumbwaiter.run import Runner
 from dumbwaiter.settings import Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
@@ -293,9 +294,9 @@ class Worker:
     def _over(self, running: Running, end: Finish | None) -> None:
         """The code of an attempt has ended. Its slot is free; the task stays ours until its end is written."""
         if running.unstarted is not None:
-            self.slots.no_process(running.unstarted)
-        elif PROCESS in running.entry.all_needs:
-            self.slots.process_started()
+            self.slots.cannot_start(running.entry, running.unstarted)
+        else:
+            self.slots.started(running.entry)
         self.slots.give_back(running.task.queue, running.entry)
         if end is None:
             self._forget(running.task)
@@ -353,7 +354,11 @@ class Worker:
         if not self._stopping.is_set():
             self._stopping.set()
             self._claimer.close()
-            threading.Thread(target=self._wind_down, name="dumbwaiter-stop", daemon=True).start()
+            try:
+                start_thread(self._wind_down, name="dumbwaiter-stop")
+            except CannotStartThread:
+                # then here, if need be in a signal handler, where the next signal can still hurry it
+                self._wind_down()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until everything has ended and been written. False if that took longer than `timeout` seconds."""
@@ -440,9 +445,10 @@ class Worker:
     @staticmethod
     def _briefly(work: Callable[[], object]) -> None:
         """Do it, but let a database that does not answer hold up the stop for no longer than this."""
-        thread = threading.Thread(target=work, name="dumbwaiter-briefly", daemon=True)
-        thread.start()
-        thread.join(BRIEFLY)
+        try:
+            start_thread(work, name="dumbwaiter-briefly").join(BRIEFLY)
+        except CannotStartThread:
+            work()
 
     @staticmethod
     def _wait(over: Callable[[], bool], seconds: float) -> bool:

@@ -15,6 +15,8 @@ from dumbwaiter.retry import storable
 
 log = logging.getLogger("dumbwaiter")
 
+NO_PROCESS = "no process can be started here, so nothing that needs one is claimed"
+NO_THREAD = "no thread can be started here, so nothing is claimed"
 FIRST_REST, LONGEST_REST = 1.0, 60.0
 
 
@@ -36,7 +38,8 @@ class Slots:
         self._used: dict[str, int] = {}
         self._taken: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._drought = Drought(monotonic)
+        self._processes = Drought(NO_PROCESS, "processes", monotonic)
+        self._threads = Drought(NO_THREAD, "threads", monotonic)
 
     @staticmethod
     def _check(queues: Mapping[str, Any] | None, each: int, capacity: Mapping[str, Any]) -> None:
@@ -67,13 +70,13 @@ class Slots:
         """How many more tasks of this queue may start."""
         limit = self._each if self._given is None else self._given.get(queue, 0)
         with self._lock:
-            return max(limit - self._used.get(queue, 0), 0)
+            return int(min(max(limit - self._used.get(queue, 0), 0), self._threads.most))
 
     def free_capacity(self) -> Mapping[str, float]:
         with self._lock:
             free = {name: total - self._taken.get(name, 0) for name, total in self._capacity.items()}
             if PROCESS in free:
-                free[PROCESS] = min(free[PROCESS], self._drought.most)
+                free[PROCESS] = min(free[PROCESS], self._processes.most)
             return free
 
     def take(self, queue: str, entry: TaskType) -> None:
@@ -88,21 +91,29 @@ class Slots:
             for name, amount in entry.all_needs.items():
                 self._taken[name] -= amount
 
-    def no_process(self, why: str) -> None:
-        """This machine starts no process just now: nothing that needs one is claimed for a while, longer each time."""
-        with self._lock:
-            self._drought.begin(why)
+    def cannot_start(self, entry: TaskType, why: str) -> None:
+        """This machine starts no process just now: nothing that needs one is claimed for a while, longer each time.
 
-    def process_started(self) -> None:
-        """It does again."""
+        Where not even a thread could be started, nothing at all is claimed.
+        """
         with self._lock:
-            self._drought.over()
+            (self._processes if PROCESS in entry.all_needs else self._threads).begin(why)
+
+    def started(self, entry: TaskType) -> None:
+        """It does again. A coroutine tells nothing of that."""
+        with self._lock:
+            if PROCESS in entry.all_needs:
+                self._processes.over()
+            elif entry.executor == "thread":
+                self._threads.over()
 
 
 class Drought:
-    """A time without new processes: how long to rest, and then one try at a time until one has succeeded."""
+    """A time without new processes or threads: how long to rest, and then one try at a time until one has succeeded."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, sentence: str, what: str, monotonic: Callable[[], float]) -> None:
+        self._sentence = sentence
+        self._what = what
         self._monotonic = monotonic
         self._rest = 0.0
         self._until = 0.0
@@ -113,8 +124,8 @@ class Drought:
             return
         if not self._rest:
             log.error(
-                "no process can be started here, so nothing that needs one is claimed until one can: %s; look at the limits "
-                "of processes, memory and open files",
+                "%s until one can: %s; look at the limits of processes, memory and open files",
+                self._sentence,
                 why,
             )
         self._rest = min(max(self._rest * 2, FIRST_REST), LONGEST_REST)
@@ -122,7 +133,7 @@ class Drought:
 
     def over(self) -> None:
         if self._rest and self._monotonic() >= self._until:
-            log.info("processes can be started again")
+            log.info("%s can be started again", self._what)
             self._rest = 0.0
 
     @property
