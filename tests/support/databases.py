@@ -34,6 +34,12 @@ KINDS = [
 ]
 """Parametrise by this to run on every database: `@pytest.mark.parametrize("kind", KINDS)`."""
 
+SQLITE_AT_ONCE = [
+    KINDS[0],
+    *(pytest.param(*one.values, marks=[*one.marks, pytest.mark.long]) for one in KINDS[1:]),
+]
+"""As KINDS, for what takes long and hardly depends on the database: on servers among the long tests only."""
+
 
 @dataclass(frozen=True)
 class Database:

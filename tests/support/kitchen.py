@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 from dumbwaiter import Dumbwaiter, Retry, TaskContext
@@ -26,7 +27,7 @@ def note(event: str, ctx: TaskContext, **more: object) -> None:
         os.close(descriptor)
 
 
-@contextmanager
+@contextlib.contextmanager
 def noted(ctx: TaskContext) -> Iterator[None]:
     note("start", ctx, queue=ctx.task.queue, worker=ctx.task.worker_id)
     yield
@@ -156,3 +157,79 @@ def murmur(ctx: TaskContext, seconds: float) -> None:
         for tick in range(round(seconds * 20)):
             ctx.progress(tick / (seconds * 20), step=f"tick {tick}")
             ctx.sleep(0.05)
+
+
+@waiter.task("persevere", retry=Retry(max_retries=1))
+def persevere(ctx: TaskContext, attempts: int) -> str:
+    """Ends in the attempt of that number, and in none before."""
+    with noted(ctx):
+        if ctx.task.attempt < attempts:
+            ctx.sleep(600)
+    return "at last"
+
+
+@waiter.task("persevere-alone", retry=Retry(max_retries=1), isolate=True)
+def persevere_alone(ctx: TaskContext, attempts: int) -> str:
+    with noted(ctx):
+        (ctx.workdir / "pillow.txt").write_text("soft", encoding="utf-8")
+        if ctx.task.attempt < attempts:
+            ctx.sleep(600)
+    return "at last"
+
+
+@waiter.task("deaf-coroutine", retry=Retry(max_retries=0))
+async def deaf_coroutine(ctx: TaskContext) -> str:
+    """Takes its stop for any error, and says that all is well."""
+    note("start", ctx)
+    if ctx.task.attempt == 1:
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(600)
+    note("end", ctx)
+    return "ok"
+
+
+@waiter.task("deaf-thread", retry=Retry(max_retries=0))
+def deaf_thread(ctx: TaskContext) -> str:
+    note("start", ctx)
+    if ctx.task.attempt == 1:
+        with contextlib.suppress(BaseException):
+            ctx.sleep(600)
+    note("end", ctx)
+    return "ok"
+
+
+@waiter.task("deaf-process", retry=Retry(max_retries=0), isolate=True)
+def deaf_process(ctx: TaskContext) -> str:
+    note("start", ctx)
+    if ctx.task.attempt == 1:
+        with contextlib.suppress(BaseException):
+            ctx.sleep(600)
+    note("end", ctx)
+    return "ok"
+
+
+@waiter.task("blocked-thread")
+def blocked_thread(ctx: TaskContext, seconds: float) -> None:
+    """In C code that hears of nothing."""
+    with noted(ctx):
+        time.sleep(seconds)
+
+
+@waiter.task("blocked-process", isolate=True)
+def blocked_process(ctx: TaskContext, seconds: float) -> None:
+    """In C code that keeps the interpreter for itself."""
+    with noted(ctx):
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+
+
+@waiter.task("sulk", retry=Retry(delays=[timedelta(hours=1)], jitter=0))
+def sulk(ctx: TaskContext) -> None:
+    with noted(ctx):
+        raise ConnectionError("not today")
+
+
+@waiter.task("blink", isolate=True, retry=Retry(max_retries=0))
+def blink(ctx: TaskContext) -> str:
+    """20 to 60 ms, and hears of no stop."""
+    time.sleep(random.uniform(0.02, 0.06))
+    return "blinked"

@@ -50,7 +50,8 @@ class Place:
             "DUMBWAITER_WORKDIR": str(self.home / "work"),
             "DUMBWAITER_FILES": str(self.home / "files"),
             "LEDGER": str(self.ledger_path),
-            "PYTHONPATH": str(ROOT),
+            # what was first there stays: a mutant of the package, for one
+            "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]),
         }
         return {**os.environ, **ours, **self.settings}
 
