@@ -16,15 +16,20 @@ from tests.support.databases import KINDS, Database, Databases, Kind
 
 # Two cores are shared by everything that runs here, so a slow example proves nothing.
 hypothesis.settings.register_profile("dumbwaiter", deadline=None)
+# Whether a mutant is found is all that is asked, not the shortest way to it; and nothing of it is to be remembered.
+hypothesis.settings.register_profile(
+    "mutants", deadline=None, phases=[hypothesis.Phase.generate], database=None
+)
 hypothesis.settings.load_profile("dumbwaiter")
 
-# The tests of a group run one at a time, in one process: the first two start many processes and measure times, and none
-# of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
+# The tests of a group run one at a time, in one process: the first two and the mutants start many processes and measure times,
+# and none of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
 GROUPS = {
     "faults": ("tests/faults/",),
     "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
     "browser": ("tests/browser/",),
+    "mutants": ("tests/mutants/",),
 }
 FLAGGED = {"long": "--faults", "mutants": "--mutants"}
 

@@ -33,13 +33,14 @@ def escape(depth):
             note()
             if depth: escape(depth - 1)
             while True: time.sleep(60)
+        if not depth: os._exit(0)  # an orphan is left
         note()
         while True: time.sleep(60)
 escape(2)
 note()
 while True: time.sleep(60)
 """
-HOSTILE_SIZE = 7
+HOSTILE_SIZE = 6
 
 
 def add(left: int, right: int) -> int:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -28,8 +26,7 @@ from hypothesis.stateful import (
 
 from dumbwaiter.errors import DuplicateTask, IllegalMove
 from dumbwaiter.retry import Retry, decide, interrupted
-from dumbwaiter.store import ending, keeping
-from dumbwaiter.store.rows import Finish, NewTask, Report, WorkerRow, active_key, next_key, to_task
+from dumbwaiter.store.rows import Finish, NewTask, Report, WorkerRow, active_key, next_key
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import ACTIVE, LEGAL, AttemptOutcome, Fence, Kind, Outcome, Progress, Status, Task
 from tests.store.world import LEASE, NOW, emptied, want
@@ -46,6 +43,7 @@ seconds = st.sampled_from([0, 1, 4, 6, 15, 21, 40, 100])
 workers = st.sampled_from(WORKERS)
 # Of what there is, the newest first: what has just happened is where races are.
 which = st.integers(0, 30)
+fractions = st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0, float("nan")])
 ends = st.sampled_from(["succeed", "error", "error", "fail", "snooze", "release", "cancelled"])
 
 
@@ -354,9 +352,16 @@ class Promises(RuleBasedStateMachine):
                 one.heartbeat_at = self.now
 
     @precondition(lambda self: self.claims)
-    @rule(number=which, fraction=st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0, float("nan")]))
+    @rule(number=which, fraction=fractions)
     def an_attempt_reports(self, number, fraction):
-        task = newest(self.claims, number)
+        self.report(newest(self.claims, number), fraction)
+
+    @precondition(lambda self: self.superseded())
+    @rule(number=which, fraction=fractions)
+    def an_attempt_reports_while_another_runs(self, number, fraction):
+        self.report(newest(self.superseded(), number), fraction)
+
+    def report(self, task: Task, fraction: float) -> None:
         self.store.report([Report(task, Progress(fraction))], now=self.now)
         one = self.tasks[task.id]
         if one.holds(task.fence) and not math.isnan(fraction):
@@ -653,13 +658,12 @@ def once_per_key(rows: dict[str, Any]) -> None:
     assert all(sorted(waiting) in ([False], [False, True]) for waiting in active.values())
 
 
-def played(store: Store, examples: int, steps: int, **how: Any) -> None:
+def played(store: Store, examples: int, steps: int) -> None:
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
         print_blob=True,
         suppress_health_check=list(HealthCheck),
-        **how,
     )
     # any maker of machines will do, whatever its annotation says
     run_state_machine_as_test(lambda: Promises(store), settings=chosen)  # type: ignore[arg-type]
@@ -673,74 +677,3 @@ def test_the_promises_hold_whatever_producers_workers_and_sweeps_do(store):
 @pytest.mark.timeout(900)
 def test_the_promises_hold_through_long_lives_too(store):
     played(store, examples=100, steps=80)
-
-
-def without_fence(patch: pytest.MonkeyPatch) -> None:
-    """Whoever ends a task is taken for its owner, whatever the attempt."""
-    move = ending.move
-
-    def unfenced(db, connection, task, outcome, now, **how):
-        tasks = db.tables.tasks
-        row = connection.execute(sa.select(tasks).where(tasks.c.id == task.id)).mappings().one()
-        return move(db, connection, to_task(row), outcome, now, **how)
-
-    patch.setattr(ending, "move", unfenced)
-
-
-def without_promotion(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "promote", lambda *_: None)
-
-
-def changing(forget: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        changes = ending.changes
-
-        def forgetful(*given):
-            return {name: value for name, value in changes(*given).items() if name != forget}
-
-        patch.setattr(ending, "changes", forgetful)
-
-    return mutate
-
-
-def without_skipping_what_is_cancelled(patch: pytest.MonkeyPatch) -> None:
-    move = ending.move
-    patch.setattr(ending, "move", lambda *given, uncancelled=False: move(*given))
-
-
-def rescue_by_age(patch: pytest.MonkeyPatch) -> None:
-    """The heartbeat writes nothing, so a task is taken back when it is older than a lease."""
-    patch.setattr(
-        keeping,
-        "beating",
-        lambda db, worker, now: sa.update(db.tables.tasks).where(sa.false()).values(version=0),
-    )
-    patch.setattr(
-        keeping,
-        "worker_beating",
-        lambda db, worker, now: sa.update(db.tables.workers).where(sa.false()).values(pid=0),
-    )
-
-
-MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "an end without its fence": without_fence,
-    "a follower that is not promoted": without_promotion,
-    "a key that is kept after the end": changing("active_key"),
-    "a crash that is not counted": changing("crash_count"),
-    "a retry that is not counted": changing("retry_count"),
-    "a release that is not ready": changing("ready"),
-    "a cancel that the end overlooks": without_skipping_what_is_cancelled,
-    "rescue by age": rescue_by_age,
-}
-
-
-@pytest.mark.mutants
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_store_that_breaks_a_promise_is_found_out(empty_store, monkeypatch, mutant):
-    MUTANTS[mutant](monkeypatch)
-
-    # an error of the database's constraints counts: they, too, guard the promises
-    with pytest.raises(Exception) as found:
-        played(empty_store("sqlite"), examples=300, steps=40, phases=[Phase.generate], database=None)
-    assert not isinstance(found.value, Flaky)
