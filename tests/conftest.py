@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -31,10 +33,11 @@ GROUPS = {
     "browser": ("tests/browser/",),
     "mutants": ("tests/mutants/",),
 }
-FLAGGED = {"long": "--faults", "mutants": "--mutants"}
+FLAGGED = {"long": ("--faults",), "overnight": ("--faults", "--long"), "mutants": ("--mutants",)}
 
 left_out: Counter[str] = Counter()
 seconds: defaultdict[str, float] = defaultdict(float)
+figures: defaultdict[str, list[str]] = defaultdict(list)
 
 
 @pytest.fixture(params=KINDS)
@@ -75,6 +78,26 @@ def make_database(databases: Databases) -> Iterator[Callable[[Kind], Database]]:
         databases.drop(one)
 
 
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Takes a figure that the test measured; all of them stand in the summary, whether the test passes or not."""
+
+    def told(figure: str) -> None:
+        print(figure, flush=True)  # at once with -s, for trials that take hours
+        record_property("figure", figure)
+
+    return told
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest, tell: Callable[[str], None]) -> random.Random:
+    """The random choices of a trial. Their seed is told; `--seed` gives it, and the same choices are made again."""
+    given: int | None = request.config.option.seed
+    seed = secrets.randbelow(2**31) if given is None else given
+    tell(f"seed {seed}")
+    return random.Random(seed)
+
+
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """The maker behind `make_database`, for fixtures that live longer than a test."""
@@ -84,7 +107,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--without NAME`, `--faults`, `--mutants`."""
+    """`--without NAME`, `--faults`, `--long`, `--seed N`, `--mutants`."""
     group = parser.getgroup("dumbwaiter")
     group.addoption(
         "--without",
@@ -94,6 +117,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out the tests that need this service",
     )
     group.addoption("--faults", action="store_true", help="run the long fault tests too")
+    group.addoption("--long", action="store_true", help="with --faults: the trials that take hours, too")
+    group.addoption("--seed", type=int, help="the seed of the random trials, as an earlier run told it")
     group.addoption("--mutants", action="store_true", help="run the tests of the tests too")
     group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
 
@@ -149,8 +174,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up the time of each part; a part is a folder of tests."""
+    """Add up the time of each part, which is a folder of tests, and keep what was measured."""
     seconds[_part(report.nodeid)] += report.duration
+    if report.when == "teardown":
+        figures[report.nodeid] += [str(told) for name, told in report.user_properties if name == "figure"]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -166,7 +193,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the time of each part, and what was left out."""
+    """Print what was measured, the time of each part, and what was left out."""
+    if any(figures.values()):
+        terminalreporter.section("figures")
+        for nodeid, told in sorted(figures.items()):
+            for figure in told:
+                terminalreporter.write_line(f"{nodeid.split('::')[-1]}: {figure}")
     if seconds:
         terminalreporter.section("time of each part")
         for part, spent in sorted(seconds.items()):
@@ -179,9 +211,9 @@ def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None
     for name in _services(item):
         if name in config.option.without:
             return f"--without {name}"
-    for marker, flag in FLAGGED.items():
-        if item.get_closest_marker(marker) and not config.getoption(flag):
-            return f"run only with {flag}"
+    for marker, flags in FLAGGED.items():
+        if item.get_closest_marker(marker) and not all(config.getoption(flag) for flag in flags):
+            return f"run only with {' '.join(flags)}"
     return None
 
 

@@ -21,9 +21,11 @@ RACERS = PROCESSES * THREADS
 SECONDS = 40
 
 
-def raced(url: str, rounds: int, *, finishing: bool) -> list[tuple[int, str, bool]]:
-    """What twenty racers in four processes were given: (round, id of the task, whether it was made for them)."""
-    told = raced_by(racing, [(url, rounds, finishing)] * PROCESSES, rounds)
+def raced(
+    url: str, rounds: int, *, finishing: bool, processes: int = PROCESSES, threads: int = THREADS
+) -> list[tuple[int, str, bool]]:
+    """What the racers were given, twenty in four processes: (round, id of the task, whether it was made for them)."""
+    told = raced_by(racing, [(url, rounds, threads, finishing)] * processes, rounds)
     return [one for told_by_one in told for one in told_by_one]
 
 
@@ -69,12 +71,12 @@ def meet(pipe: Connection) -> None:
     heard(pipe)
 
 
-def racing(pipe: Connection, url: str, rounds: int, finishing: bool) -> None:
-    begin = threading.Barrier(THREADS, action=lambda: meet(pipe), timeout=SECONDS)
+def racing(pipe: Connection, url: str, rounds: int, racers: int, finishing: bool) -> None:
+    begin = threading.Barrier(racers, action=lambda: meet(pipe), timeout=SECONDS)
     told: list[tuple[int, str, bool]] = []
     threads = [
         threading.Thread(target=racer, args=(url, rounds, begin, finishing and number == 0, told))
-        for number in range(THREADS)
+        for number in range(racers)
     ]
     for thread in threads:
         thread.start()

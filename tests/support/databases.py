@@ -110,6 +110,39 @@ class Databases:
                     cursor.execute(f"DROP DATABASE IF EXISTS {name}")
 
 
+def sessions(database: Database) -> int:
+    """How many connections a server has to this database; 0 for a file."""
+    return len(_sessions(database))
+
+
+def end_sessions(database: Database) -> int:
+    """End every connection to this database at the server; how many those were."""
+    numbers = _sessions(database)
+    for number in numbers:
+        # one of them may have gone by itself meanwhile
+        with contextlib.suppress(Exception):
+            if database.kind == "postgresql":
+                with _postgresql() as server:
+                    server.execute("SELECT pg_terminate_backend(%s)", (number,))
+            else:
+                with _mysql() as mysql, mysql.cursor() as cursor:
+                    cursor.execute(f"KILL {number}")
+    return len(numbers)
+
+
+def _sessions(database: Database) -> list[int]:
+    name = _name(database.url)
+    if database.kind == "sqlite":
+        return []
+    if database.kind == "postgresql":
+        with _postgresql() as server:
+            rows = server.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", (name,)).fetchall()
+        return [int(str(row[0])) for row in rows]
+    with _mysql() as mysql, mysql.cursor() as cursor:
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (name,))
+        return [int(row[0]) for row in cursor.fetchall()]
+
+
 def _ours() -> str:
     """The prefix of the names of this machine's test databases: another machine may use the same server."""
     with contextlib.suppress(OSError):
