@@ -14,11 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 from psycopg import sql
 
+from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Outcome
 from tests.store.world import LEASE, NOW, at, want
 from tests.support.filling import analyse, due_later, fill, finished, running
+
+OURS = Concern(("t",), ["default"])
 
 
 def filled(store: Store, rows: int = 100_000) -> Store:
@@ -28,6 +31,8 @@ def filled(store: Store, rows: int = 100_000) -> Store:
     fill(store, backlog, first=rows, at=NOW)
     fill(store, future, due_later(at(9_999)), first=2 * rows, at=NOW)
     fill(store, 20, running("w1", NOW), first=3 * rows, at=NOW)
+    # at the end of the queue, where a look through the backlog finds them last
+    fill(store, 20, {"attempt": 1, "crash_count": 1, "priority": -1}, first=4 * rows, at=NOW)
     analyse(store)
     return store
 
@@ -77,7 +82,10 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
             want(3, needs={"t": {"c": 1}}, free={"c": 3}), "w2", now=at(60)
         ),
         "stage": lambda: store.stage(now=at(60)),
-        "next due": store.next_due,
+        "ahead": lambda: store.ahead(OURS),
+        "claim beside suspects": lambda: store.claim(want(3, in_process=("t",)), "w2", now=at(60)),
+        "claim alone": lambda: store.claim(want(1, alone=True), "w2", now=at(60)),
+        "reserve": lambda: store.reserve(OURS, "w2", LEASE, now=at(60)),
         "beat": lambda: store.heartbeat("w1", now=at(0)),
         "rescue": lambda: store.rescue(LEASE, now=at(10)),
         "finish": lambda: store.finish([Finish(held[0], Outcome.succeeded())], now=at(60)),
@@ -90,7 +98,10 @@ SERVED = {
     "claim": "ready",
     "claim in steps": "ready",
     "stage": "due",
-    "next due": "due",
+    "ahead": "due",
+    "claim beside suspects": "ready",
+    "claim alone": "suspect",
+    "reserve": "suspect",
     "beat": "beat",
     "rescue": "beat",
     "finish": "pkey",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from dumbwaiter.errors import InvalidOption, RequestKeyReused, UnknownTask
+from dumbwaiter.store.claiming import Concern
 from dumbwaiter.task import Outcome, Status
 from tests.store.world import NOBODY, NOW, at, claimed_ids, end, enqueued, new, started
 
@@ -143,12 +144,12 @@ def test_a_negative_delay_is_none(store):
 
 
 def test_the_time_at_which_the_next_task_is_due_is_known(store):
-    assert store.next_due() is None
+    assert store.ahead(Concern(())).next_due is None
     enqueued(store, delay=timedelta(seconds=60))
     enqueued(store, delay=timedelta(seconds=30))
     enqueued(store)
 
-    assert store.next_due(now=at(20)) == timedelta(seconds=10)
+    assert store.ahead(Concern(()), now=at(20)).next_due == timedelta(seconds=10)
 
 
 def test_staging_takes_the_earliest_first_and_no_more_than_it_was_told(store):

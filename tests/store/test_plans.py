@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from dumbwaiter.store import claiming, ending, enqueueing, keeping
+from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.dialects import MySQL
 from dumbwaiter.store.rows import Database, Finish, NewTask, Report
 from dumbwaiter.store.store import Store
@@ -49,7 +50,12 @@ def test_a_missing_index_is_seen_in_the_plans(empty_store):
     with store.connections.writing() as connection:
         index.drop(connection)
     try:
-        assert {plan.name for plan in plans(store) if plan.faults} == {"claim", "claim in steps", "queues"}
+        assert {plan.name for plan in plans(store) if plan.faults} == {
+            "claim",
+            "claim in steps",
+            "claim beside suspects",
+            "queues",
+        }
     finally:
         with store.connections.writing() as connection:
             index.create(connection)
@@ -173,7 +179,11 @@ def test_every_statement_compiles_for_mysql_8_without_returning(empty_store):
     keeping.report(db, connection, [Report(task, Progress(0.5, "step"), timedelta(seconds=5))], now)
     recorder.rows = [[(task.id, "default")]]
     keeping.stage(db, connection, now, 5)
-    keeping.next_due(db, connection, db.now(None))
+    recorder.rows = [[(None, 0)]]
+    keeping.ahead(db, connection, Concern(("t",)), db.now(None))
+    recorder.rows = [[(task.id, "t", None, 0)]]
+    claiming.reserve(db, connection, Concern(("t",), ["default"]), "w1", now, lease=LEASE)
+    claiming.reserved(db, connection, task.id, "w1")
     keeping.forget_silent(db, connection, now, timedelta(minutes=5))
 
     verbs = {text.split()[0] for text in recorder.texts}

@@ -122,6 +122,7 @@ def test_a_task_that_ends_while_lost_claims_are_looked_for_is_not_started_again(
         running=lambda: tuple(known),
         poll=timedelta(seconds=1),
         grace=timedelta(seconds=1),
+        lease=timedelta(seconds=20),
     )
     claimer._take_up_unknown()
 

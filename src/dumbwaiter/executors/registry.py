@@ -57,6 +57,11 @@ class TaskType:
         return "coroutine" if self.coroutine else "thread"
 
     @property
+    def in_process(self) -> bool:
+        """It runs within the worker's own process: a crash of the one ends the other."""
+        return self.executor in ("coroutine", "thread")
+
+    @property
     def all_needs(self) -> Mapping[str, float]:
         """What a worker must have free to start it, the process it runs in included."""
         if self.isolate or self.argv is not None:

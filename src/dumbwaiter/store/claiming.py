@@ -11,13 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from dumbwaiter.store.dialects import Instant
+from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, to_task
-from dumbwaiter.store.tables import PENDING
+from dumbwaiter.store.tables import PENDING, ZERO
 from dumbwaiter.task import Status, Task
 
 # Capacities are sums and differences of fractions: 0.3 - 0.1 - 0.1 is a little less than 0.1.
 ROUNDING = 1e-9
+# More suspects at once than this come of a whole fleet's death; then two workers may stop claiming for them.
+MOST_SUSPECTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,9 @@ class Want:
 
     `needs` names for the types that need something how much of what; `free` is what the worker has of that.
     `beat_for` is added to a task's own timeout: so long after its start heartbeats still count.
+
+    `in_process` are the types that take the worker along when they crash. Those of their tasks that have crashed one (the
+    *suspects*) are left: they are claimed only `alone`, and then nothing else is.
     """
 
     queue: str
@@ -34,6 +39,19 @@ class Want:
     needs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     free: Mapping[str, float] = field(default_factory=dict)
     beat_for: timedelta = timedelta(seconds=33)
+    in_process: Sequence[str] = ()
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Which suspects are a worker's business: of these types, in these queues (None: in any)."""
+
+    types: Sequence[str]
+    queues: Sequence[str] | None = None
+
+    def includes(self, task: Task) -> bool:
+        return task.task_type in self.types and (self.queues is None or task.queue in self.queues)
 
 
 def startable(
@@ -82,6 +100,7 @@ def due(db: Database, want: Want, now: Instant, *columns: sa.Column[Any]) -> sa.
         sa.select(*columns)
         .where(
             *startable_now(db, now),
+            *in_fit_company(db, want),
             tasks.c.queue == want.queue,
             tasks.c.task_type.in_(want.types),
         )
@@ -98,6 +117,17 @@ def startable_now(db: Database, now: Instant) -> tuple[sa.ColumnElement[bool], .
     return tasks.c.ready, tasks.c.status == PENDING, in_time
 
 
+def in_fit_company(db: Database, want: Want) -> tuple[sa.ColumnElement[bool], ...]:
+    """Beside others only what cannot take them along, as far as anybody knows; alone only what could."""
+    tasks = db.tables.tasks
+    if want.alone:
+        return (tasks.c.crash_count > ZERO,)
+    if not want.in_process:
+        return ()
+    # as one of two alternatives the count tempts no planner to serve the claim by the index of the suspects
+    return (sa.or_(tasks.c.crash_count == ZERO, tasks.c.task_type.not_in(want.in_process)),)
+
+
 def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
     """The update that makes rows this worker's: the attempt is charged here."""
     tasks = db.tables.tasks
@@ -107,6 +137,7 @@ def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
         attempt=tasks.c.attempt + 1,
         version=tasks.c.version + 1,
         worker_id=worker,
+        reserved_by=None,
         started_at=now,
         heartbeat_at=now,
         updated_at=now,
@@ -155,12 +186,71 @@ def claim_one(
     """Make one given task this worker's, if it is due and nobody's: what an engine that was handed an id does."""
     tasks = db.tables.tasks
     update = taking(db, want, worker, now).where(
-        tasks.c.id == task_id, *startable_now(db, now), tasks.c.task_type.in_(want.types)
+        tasks.c.id == task_id,
+        *startable_now(db, now),
+        *in_fit_company(db, want),
+        tasks.c.task_type.in_(want.types),
     )
     taken = connection.execute(update).rowcount == 1
     if not taken:
         return None
     return to_task(connection.execute(sa.select(tasks).where(tasks.c.id == task_id)).mappings().one())
+
+
+def suspects(db: Database, queues: Sequence[str] | None) -> tuple[sa.ColumnElement[bool], ...]:
+    """What has crashed a worker and is ready again."""
+    tasks = db.tables.tasks
+    crashed = (tasks.c.ready, tasks.c.status == PENDING, tasks.c.crash_count > ZERO)
+    return crashed if queues is None else (*crashed, tasks.c.queue.in_(queues))
+
+
+def any_suspect(db: Database, concern: Concern) -> sa.ColumnElement[bool]:
+    """Whether a suspect waits that is this worker's business."""
+    if not concern.types:
+        return sa.false()
+    ours = db.tables.tasks.c.task_type.in_(concern.types)
+    return sa.exists().where(*suspects(db, concern.queues), ours)
+
+
+def reserve(
+    db: Database, connection: Connection, concern: Concern, worker: str, now: Instant, *, lease: timedelta
+) -> str | None:
+    """Write down that this worker claims nothing until it can run a suspect alone: the id of that one.
+
+    None if there is none, or if another worker does so for one of these queues: one at a time stops, the others go on. A
+    reservation of a worker that is stopping, or has been silent for a lease, is void.
+
+    It is no claim. Whoever is empty first takes the suspect, and the reservation with it. The rows are locked in their
+    order, and not passed over when locked, so that of two that reserve at once the second sees what the first has written.
+    """
+    tasks, workers = db.tables.tasks, db.tables.workers
+    silent_since = moved(now, -lease, db.dialect)
+    valid = sa.exists().where(
+        workers.c.name == tasks.c.reserved_by,
+        workers.c.heartbeat_at >= silent_since,
+        sa.not_(workers.c.stopping),
+    )
+    waiting = (
+        sa.select(tasks.c.id, tasks.c.task_type, tasks.c.reserved_by, valid)
+        .where(*suspects(db, concern.queues))
+        .order_by(tasks.c.queue, tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
+        .limit(MOST_SUSPECTS)
+        .with_for_update()
+    )
+    rows = connection.execute(waiting).all()
+    if any(row[3] and row[2] != worker for row in rows):
+        return None
+    first = next((str(row[0]) for row in rows if row[1] in concern.types), None)
+    if first is not None:
+        connection.execute(sa.update(tasks).where(tasks.c.id == first).values(reserved_by=worker))
+    return first
+
+
+def reserved(db: Database, connection: Connection, task_id: str, worker: str) -> bool:
+    """Whether the task still waits, and for this worker."""
+    tasks = db.tables.tasks
+    waits = (tasks.c.id == task_id, tasks.c.reserved_by == worker, tasks.c.ready)
+    return connection.execute(sa.select(sa.literal(1)).where(*waits)).first() is not None
 
 
 def queues_with_work(db: Database, connection: Connection) -> list[str]:

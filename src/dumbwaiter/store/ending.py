@@ -258,6 +258,7 @@ def cancel_pending(
             ready=False,
             waits_for=None,
             active_key=None,
+            reserved_by=None,
             finished_at=now,
             updated_at=now,
             cancel_requested_at=now,

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.retry import storable
+from dumbwaiter.store.claiming import Concern, any_suspect
 from dumbwaiter.store.dialects import Instant, moved
-from dumbwaiter.store.rows import Database, Report, Standing, WorkerRow
+from dumbwaiter.store.rows import Ahead, Database, Report, Standing, WorkerRow
 from dumbwaiter.store.tables import PENDING
 from dumbwaiter.task import Fence, Status, clamped
 
@@ -125,21 +126,20 @@ def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tup
     return len(rows), sorted({row[1] for row in rows})
 
 
-def next_due(db: Database, connection: Connection, now: Instant) -> timedelta | None:
-    """How long until the next task that waits for its time is due; None if there is none."""
+def ahead(db: Database, connection: Connection, concern: Concern, now: Instant) -> Ahead:
+    """How long until the next task that waits for its time is due, and whether a suspect waits for this worker."""
     tasks = db.tables.tasks
     clock = () if isinstance(now, datetime) else (now,)
     earliest = (
-        sa.select(tasks.c.run_at, *clock)
+        sa.select(tasks.c.run_at)
         .where(tasks.c.status == PENDING, sa.not_(tasks.c.ready), tasks.c.waits_for.is_(None))
         .order_by(tasks.c.run_at)
         .limit(1)
-    )
-    found = connection.execute(earliest).first()
-    if found is None:
-        return None
-    left: timedelta = found[0] - (now if isinstance(now, datetime) else found[1])
-    return left
+    ).scalar_subquery()
+    found = connection.execute(sa.select(earliest, any_suspect(db, concern), *clock)).one()
+    if found[0] is None:
+        return Ahead(None, bool(found[1]))
+    return Ahead(found[0] - (now if isinstance(now, datetime) else found[2]), bool(found[1]))
 
 
 def register(db: Database, connection: Connection, worker: WorkerRow, now: Instant) -> None:

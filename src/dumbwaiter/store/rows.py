@@ -112,6 +112,14 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a worker should know of the table: when something is due next, and whether a suspect waits for it."""
+
+    next_due: timedelta | None
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRow:
     """A worker as the others see it."""
 

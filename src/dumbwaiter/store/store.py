@@ -18,11 +18,12 @@ from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, steps, waking
 from dumbwaiter.store.callers import Callers, explained
-from dumbwaiter.store.claiming import Want
+from dumbwaiter.store.claiming import Concern, Want
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.foreign import Statement, driver_form, statement
 from dumbwaiter.store.rows import (
+    Ahead,
     Database,
     Finish,
     NewTask,
@@ -291,6 +292,24 @@ class Store:
             )
         )
 
+    def reserve(
+        self, concern: Concern, worker: str, lease: timedelta, *, now: datetime | None = None
+    ) -> str | None:
+        """Write down that this worker claims nothing more until it can run a suspect alone: that one's id.
+
+        None if there is none of this concern, or another worker that lives does so for one of its queues.
+        """
+        return self.connections.again(
+            lambda connection: claiming.reserve(
+                self.db, connection, concern, worker, self.db.now(now), lease=lease
+            )
+        )
+
+    def reserved(self, task_id: str, worker: str) -> bool:
+        """Whether the task still waits for this worker to be empty."""
+        with self.connections.reading() as connection:
+            return claiming.reserved(self.db, connection, task_id, worker)
+
     def queues_with_work(self) -> list[str]:
         with self.connections.reading() as connection:
             return claiming.queues_with_work(self.db, connection)
@@ -513,10 +532,10 @@ class Store:
         self._woken(queues)
         return number
 
-    def next_due(self, *, now: datetime | None = None) -> timedelta | None:
-        """How long until the next task that waits for its time is due; None if there is none."""
+    def ahead(self, concern: Concern, *, now: datetime | None = None) -> Ahead:
+        """How long until the next task that waits for its time is due, and whether a suspect of these waits."""
         with self.connections.reading() as connection:
-            return keeping.next_due(self.db, connection, self.db.now(now))
+            return keeping.ahead(self.db, connection, concern, self.db.now(now))
 
     def rescue(
         self,

@@ -19,6 +19,8 @@ MYSQL: dict[str, Any] = {
 # statement is prepared with a generic plan.
 PENDING: sa.ColumnElement[str] = sa.literal_column("'pending'")
 RUNNING: sa.ColumnElement[str] = sa.literal_column("'running'")
+# Likewise for `crash_count > 0`.
+ZERO: sa.ColumnElement[int] = sa.literal_column("0")
 
 
 def has_partial_indexes(*_: Any, dialect: Dialect, **__: Any) -> bool:
@@ -86,6 +88,7 @@ class Tables:
             sa.Column("max_crash_count", sa.Integer, nullable=False),
             sa.Column("interruption_count", sa.Integer, nullable=False),
             sa.Column("worker_id", Name(150)),
+            sa.Column("reserved_by", Name(150)),
             sa.Column("version", sa.Integer, nullable=False),
             sa.Column("progress", sa.Double, nullable=False),
             sa.Column("current_step", Name(200)),
@@ -129,9 +132,12 @@ class Tables:
         # SQLite uses a partial index only if the query has the predicate's own words, so every claim says both of these
         ready = sa.and_(c.ready, c.status == PENDING)
         waiting = sa.and_(c.status == PENDING, sa.not_(c.ready), c.waits_for.is_(None))
+        suspect = sa.and_(c.ready, c.status == PENDING, c.crash_count > ZERO)
         partial: list[tuple[str, list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]] = [
             # the claim: what is ready, in the order in which it is to run
             ("ready", [c.queue, c.priority.desc(), c.run_at, c.id], ready),
+            # of these, what has crashed a worker: next to nothing
+            ("suspect", [c.queue, c.priority.desc(), c.run_at, c.id], suspect),
             # the stager: what is not due yet, by the time it is
             ("due", [c.run_at], waiting),
             # rescue. Not "where status = 'running'": the finish implies that predicate, and the planner, whose statistics
@@ -146,6 +152,7 @@ class Tables:
             index.ddl_if(callable_=has_partial_indexes)
         full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
             ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
+            ("suspect", [c.status, c.ready, c.crash_count]),
             ("due", [c.status, c.ready, c.run_at]),
             ("beat", [c.heartbeat_at]),
             # the heartbeat: InnoDB locks what it scans, so it must find its own rows alone

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 from dumbwaiter.executors.registry import Registry
-from dumbwaiter.store.claiming import Want
+from dumbwaiter.store.claiming import Concern, Want, startable
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
 from dumbwaiter.worker.slots import Slots
+from dumbwaiter.worker.solitude import Solitude, Step
 from dumbwaiter.worker.unclaimed import Unclaimed
 
 log = logging.getLogger("dumbwaiter")
@@ -21,7 +22,10 @@ BEAT_MARGIN = timedelta(seconds=30)
 
 
 class Claimer:
-    """Claims what this worker can start, highest priority first, each queue within its slots."""
+    """Claims what this worker can start, highest priority first, each queue within its slots.
+
+    What has crashed a worker before, and would take this one along, it claims alone: see `solitude.py`.
+    """
 
     def __init__(
         self,
@@ -31,9 +35,10 @@ class Claimer:
         worker: str,
         *,
         launch: Callable[[Task], None],
-        running: Callable[[], Iterable[Fence]],
+        running: Callable[[], Collection[Fence]],
         poll: timedelta,
         grace: timedelta,
+        lease: timedelta,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -43,6 +48,8 @@ class Claimer:
         self._running = running
         self._poll = poll.total_seconds()
         self._beat_for = grace + BEAT_MARGIN
+        self._lease = lease
+        self._solitude = Solitude()
         self._unclaimed = Unclaimed(store, registry, slots)
         self._uncertain = False
         self._turn = 0
@@ -61,12 +68,46 @@ class Claimer:
     def open(self) -> bool:
         return not self._closed
 
+    @property
+    def concern(self) -> Concern:
+        """The suspects that this worker could run, once nothing else runs here."""
+        types = [entry.name for entry in self._registry if entry.in_process]
+        could = startable(types, self._needs(), self._slots.capacity)
+        return Concern(could, None if self._slots.any_queue else list(self._slots.queues))
+
+    def hear_of_suspects(self, waits: bool) -> None:
+        """Somebody has looked whether a task of our concern waits."""
+        self._solitude.hear(waits)
+
+    @property
+    def minds_ends(self) -> bool:
+        """It may be waiting for the end of what runs here to be written."""
+        return self._solitude.minds_ends
+
     def round(self) -> float:
         if self._closed:
             return 60.0
         if self._uncertain:
             self._take_up_unknown()
-        more = False
+        step = self._solitude.step(self._running())
+        if step is Step.NOTHING and self._must_wait():
+            return self._pause()
+        if step is Step.RESERVE and self._reserve():
+            # what ran when the step was decided may have ended in the meantime
+            return 0.0
+        if step is Step.SUSPECT and self._claim_alone():
+            return self._pause()
+        claimed, more = self._claim_as_usual()
+        if step is Step.USUAL_FIRST and not claimed and self._claim_alone():
+            return self._pause()
+        return 0.0 if more else self._pause()
+
+    def _pause(self) -> float:
+        return self._poll * random.uniform(0.8, 1.0)
+
+    def _claim_as_usual(self) -> tuple[int, bool]:
+        """How many, and whether there may be more."""
+        number, more = 0, False
         for queue in self._in_turn(self._queues()):
             want = self._want(queue)
             if want is None:
@@ -74,8 +115,47 @@ class Claimer:
             claimed = len(self._claim(want))
             if not claimed:
                 self._unclaimed.look(queue)
+            number += claimed
             more |= claimed == want.slots
-        return 0.0 if more else self._poll * random.uniform(0.8, 1.0)
+        return number, more
+
+    def _must_wait(self) -> bool:
+        """Whether what this worker has stopped claiming for is still to come, or runs. If not, it goes on as usual."""
+        reserved = self._solitude.reserved
+        if reserved is None or self._store.reserved(reserved, self._worker):
+            return True
+        log.info(
+            "worker %s claims as usual again: task %s does not wait for it any more", self._worker, reserved
+        )
+        self._solitude.give_up()
+        return False
+
+    def _reserve(self) -> bool:
+        """Stop claiming, unless another worker has done so; one at a time."""
+        reserved = self._store.reserve(self.concern, self._worker, self._lease)
+        if reserved is None:
+            self._solitude.in_vain()
+            return False
+        log.warning(
+            "worker %s stops claiming until what runs has ended: task %s has crashed a worker and runs alone",
+            self._worker,
+            reserved,
+        )
+        self._solitude.drain(reserved)
+        return True
+
+    def _claim_alone(self) -> bool:
+        """Take one suspect, the one that waits for this worker before others. Nothing runs here at this moment."""
+        concern, reserved = self.concern, self._solitude.reserved
+        if reserved is not None:
+            if self._claim(self._alone("", concern), reserved):
+                return True
+            self._solitude.give_up()
+        for queue in self._in_turn(self._queues()):
+            if self._claim(self._alone(queue, concern)):
+                return True
+        self._solitude.in_vain()
+        return False
 
     def _in_turn(self, queues: Sequence[str]) -> Sequence[str]:
         """Another one first each time: a long queue must not keep a capacity from all that come after it."""
@@ -96,15 +176,31 @@ class Claimer:
         free = self._slots.free(queue)
         if free == 0:
             return None
-        needs: dict[str, Mapping[str, float]] = {
-            entry.name: entry.all_needs for entry in self._registry if entry.all_needs
-        }
-        types = tuple(entry.name for entry in self._registry)
-        return Want(queue, free, types, needs, self._slots.free_capacity(), self._beat_for)
+        return Want(
+            queue,
+            free,
+            tuple(entry.name for entry in self._registry),
+            self._needs(),
+            self._slots.free_capacity(),
+            self._beat_for,
+            in_process=tuple(entry.name for entry in self._registry if entry.in_process),
+        )
 
-    def _claim(self, want: Want) -> list[Task]:
+    def _alone(self, queue: str, concern: Concern) -> Want:
+        """One suspect, by a worker that has all of its capacity free."""
+        return Want(queue, 1, concern.types, self._needs(), self._slots.capacity, self._beat_for, alone=True)
+
+    def _needs(self) -> Mapping[str, Mapping[str, float]]:
+        return {entry.name: entry.all_needs for entry in self._registry if entry.all_needs}
+
+    def _claim(self, want: Want, task_id: str | None = None) -> list[Task]:
+        """Claim and launch; if a task is named, that one."""
         try:
-            claimed = self._store.claim(want, self._worker)
+            if task_id is None:
+                claimed = self._store.claim(want, self._worker)
+            else:
+                one = self._store.claim_one(task_id, self._worker, want)
+                claimed = [] if one is None else [one]
         except Exception:
             # the database may have made tasks ours without our hearing of it; our own heartbeat would keep them for ever
             self._uncertain = True
@@ -116,7 +212,11 @@ class Claimer:
         return claimed
 
     def _take_up(self, task: Task) -> None:
-        self._slots.take(task.queue, self._registry[task.task_type])
+        entry = self._registry[task.task_type]
+        if task.crash_count and entry.in_process:
+            log.info("task %s has crashed a worker before: it runs alone", task.id)
+            self._solitude.begin(task.fence)
+        self._slots.take(task.queue, entry)
         self._launch(task)
 
     def _take_up_unknown(self) -> None:

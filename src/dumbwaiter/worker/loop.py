@@ -134,6 +134,7 @@ class Worker:
             running=self._known,
             poll=settings.poll,
             grace=settings.grace,
+            lease=settings.lease,
         )
         self._rescuer = Rescuer(
             store,
@@ -150,7 +151,7 @@ class Worker:
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
         self._time_duty = Duty("timekeeper", self._watcher.keep_time)
-        self._stage_duty = Duty("stager", lambda: stage(store))
+        self._stage_duty = Duty("stager", lambda: stage(store, self._claimer.concern, self._hear_of_suspects))
         self._sweep_duty = Duty("sweeper", self._sweeper.round)
         self._housekeeping = [
             Duty("listener", self._listener.round),
@@ -323,6 +324,8 @@ class Worker:
     def _forget(self, task: Task) -> None:
         with self._lock:
             self._running.pop(task.fence, None)
+        if self._claimer.minds_ends:
+            self._wake_claimer()
 
     def _known(self) -> tuple[Fence, ...]:
         with self._lock:
@@ -332,12 +335,20 @@ class Worker:
         """Files of an attempt that was taken back were never visible."""
         if outcome.status.final:
             self._forget_steps(task)
+        elif self._claimer.concern.includes(task):
+            # before the stager's next look
+            self._hear_of_suspects(True)
         try:
             self._files().delete_attempt(task.id, task.attempt)
         except Exception as error:  # noqa: BLE001 - the files are left to the sweep
             log.warning(
                 "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
             )
+
+    def _hear_of_suspects(self, waits: bool) -> None:
+        self._claimer.hear_of_suspects(waits)
+        if waits:
+            self._wake_claimer()
 
     def _wake_claimer(self) -> None:
         self._claim_duty.wake()

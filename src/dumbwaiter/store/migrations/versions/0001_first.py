@@ -77,6 +77,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("max_crash_count", sa.Integer, nullable=False),
         sa.Column("interruption_count", sa.Integer, nullable=False),
         sa.Column("worker_id", Name(150)),
+        sa.Column("reserved_by", Name(150)),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("progress", sa.Double, nullable=False),
         sa.Column("current_step", Name(200)),
@@ -119,9 +120,12 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
     # SQLite uses a partial index only if the query has the predicate's own words, so every claim says both of these
     ready = sa.and_(c.ready, pending)
     waiting = sa.and_(pending, sa.not_(c.ready), c.waits_for.is_(None))
+    suspect = sa.and_(c.ready, pending, c.crash_count > sa.literal_column("0"))
     partial: list[tuple[str, list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]] = [
         # the claim: what is ready, in the order in which it is to run
         ("ready", [c.queue, c.priority.desc(), c.run_at, c.id], ready),
+        # of these, what has crashed a worker: next to nothing
+        ("suspect", [c.queue, c.priority.desc(), c.run_at, c.id], suspect),
         # the stager: what is not due yet, by the time it is
         ("due", [c.run_at], waiting),
         # rescue. Not "where status = 'running'": the finish implies that predicate, and the planner, whose statistics
@@ -141,6 +145,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         index.ddl_if(callable_=partial_indexes)
     full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
         ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
+        ("suspect", [c.status, c.ready, c.crash_count]),
         ("due", [c.status, c.ready, c.run_at]),
         ("beat", [c.heartbeat_at]),
         ("worker", [c.worker_id]),
