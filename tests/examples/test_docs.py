@@ -33,7 +33,6 @@ STILL_OPEN = {
     "C43",
     "C45",
     "C50",
-    "C54",
 }
 STORIES = [page for page in PAGES if RUNNABLE.search(page.read_text(encoding="utf-8"))]
 

@@ -89,7 +89,9 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
         "beat": lambda: store.heartbeat("w1", now=at(0)),
         "rescue": lambda: store.rescue(LEASE, now=at(10)),
         "finish": lambda: store.finish([Finish(held[0], Outcome.succeeded())], now=at(60)),
-        "finish many": lambda: store.finish([Finish(one, Outcome.succeeded()) for one in held[1:8]], now=at(60)),
+        "finish many": lambda: store.finish(
+            [Finish(one, Outcome.succeeded()) for one in held[1:8]], now=at(60)
+        ),
         "queues": store.queues_with_work,
     }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -262,3 +264,45 @@ def test_postgresql_wakes_its_listeners_with_the_commit(empty_store):
         assert heard.wait(10)
     stopped.set()
     listener.join()
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.parametrize("tasks", [200, pytest.param(5_000, marks=pytest.mark.long)])
+def test_many_tasks_in_one_transaction_are_one_hint_of_a_few_bytes(empty_store, tasks):
+    """NOTIFY takes less than 8,000 bytes, and a payload for each task would fill its queue."""
+    store = empty_store("postgresql")
+    queue = "🥘" * 100
+    listener = psycopg.connect(
+        store.connections.url.set(drivername="postgresql").render_as_string(hide_password=False),
+        autocommit=True,
+    )
+    listener.execute(f"LISTEN {store.tables.channel}".encode())
+    for caller in callers_engine(store):
+        with caller.begin() as connection:
+            for _ in range(tasks):
+                store.enqueue(new(queue=queue), connection=connection)
+    heard = [said.payload for said in listener.notifies(timeout=2)]
+    listener.close()
+
+    assert heard == [queue]
+    assert len(heard[0].encode()) < 500
+    assert len(store.find(queue=queue, limit=10_000)) == tasks
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.long
+def test_sixty_four_writers_that_wake_workers_with_each_commit_are_all_served(empty_store):
+    store = empty_store("postgresql")
+    for caller in callers_engine(store):
+        engine = sa.create_engine(caller.url, pool_size=64)
+
+        def write(writer: int, engine=engine) -> None:
+            for number in range(50):
+                with engine.begin() as connection:
+                    order(connection, writer * 1_000 + number)
+                    store.enqueue(new(), connection=connection)
+
+        with ThreadPoolExecutor(64) as writers:
+            list(writers.map(write, range(64)))
+        engine.dispose()
+        assert len(orders(caller)) == len(store.find(limit=10_000)) == 64 * 50
