@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,21 @@ def migrate(pipe: Connection, url: str) -> None:
     except Exception as error:  # noqa: BLE001 - the test shows it
         pipe.send(repr(error))
     store.close()
+
+
+@pytest.mark.service("postgresql")
+@pytest.mark.service("mysql")
+def test_applications_that_migrate_their_databases_on_threads_of_one_process_all_succeed(
+    make_database, opened
+):
+    kinds = ("sqlite", "sqlite", "sqlite", "postgresql", "mysql")
+    stores = [opened(make_database(kind).url) for kind in kinds]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        applied = [pool.submit(store.schema.migrate) for store in stores]
+
+    assert [[REVISION]] * len(stores) == [one.result() for one in applied]
+    for store in stores:
+        assert store.get(enqueued(store, now=None).id)
 
 
 def test_three_processes_that_migrate_at_once_all_succeed(database, opened):

@@ -27,6 +27,7 @@ from dumbwaiter.executors.guardian import Process, descendants, process, process
 from dumbwaiter.integrations.fastapi import router
 from dumbwaiter.strict_json import loads
 from dumbwaiter.task import AttemptOutcome, Status, Task
+from tests.store.proxies import Proxy, proxied
 from tests.support import feast
 from tests.support.databases import KINDS, Database, sessions
 from tests.support.serving import serving
@@ -66,20 +67,24 @@ class Trial:
     silences: list[Silence] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
     final: dict[str, Task] = field(default_factory=dict)
+    proxy: Proxy | None = None
     sessions_before: int = 0
     slowest_end: float = 0.0
 
-    def enqueue(self, number: int, longest: float = 1.0) -> None:
+    def enqueue(self, task_type: str, seconds: float, **options: object) -> Task:
+        task = self.waiter.enqueue(task_type, {"seconds": seconds}, **options)
+        self.accepted.add(task.id)
+        return task
+
+    def enqueue_any(self, number: int, longest: float = 1.0) -> None:
         """So many tasks of any kind, some of them under a key that another one may hold."""
         for _ in range(number):
-            key = self.chance.choice([None, None, "table 1", "table 2", "table 3"])
-            task = self.waiter.enqueue(
+            self.enqueue(
                 self.chance.choice(feast.KINDS),
-                {"seconds": round(self.chance.uniform(0, longest), 3)},
-                key=key,
+                round(self.chance.uniform(0, longest), 3),
+                key=self.chance.choice([None, None, "table 1", "table 2", "table 3"]),
                 on_duplicate=self.chance.choice(["return", "after"]),
             )
-            self.accepted.add(task.id)
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         worker = self.place.start_worker("-q", "default=4", app=FEAST)
@@ -174,6 +179,15 @@ def trial(database: Database, home: Path, chance: random.Random, **settings: str
             for one in belonging_to(here):
                 with suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
+
+
+@contextmanager
+def through_proxy(here: Trial) -> Iterator[Proxy]:
+    """Workers that are started within this reach their server through a proxy; the trial itself goes straight to it."""
+    with proxied(here.place.database.url) as (proxy, address):
+        here.proxy = proxy
+        here.place.settings["DUMBWAITER_DATABASE"] = address
+        yield proxy
 
 
 # what must be true at the end
@@ -338,6 +352,8 @@ def nothing_left(trial: Trial) -> None:
     until(lambda: not belonging_to(trial.place), GONE)
     work = trial.place.home / "work"
     assert [] == sorted(work.iterdir()), "work directories that belong to nobody"
+    if trial.proxy is not None:
+        trial.proxy.reset()  # of connections that it forgot, the server never hears
     until(lambda: sessions(trial.place.database) <= max(trial.sessions_before, 1), GONE)
     assert [] == trial.waiter.store.workers() or trial.silences, "workers that ended are still on the list"
 

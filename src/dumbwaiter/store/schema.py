@@ -21,6 +21,8 @@ from dumbwaiter.store.tables import Tables
 REVISION = "0001"
 INSTALLED = 1
 MIGRATION_PATIENCE = 60
+# Alembic keeps what it works on in global variables: two threads would run each other's migrations on each other's database.
+ONE_AT_A_TIME = threading.Lock()
 
 
 class Schema:
@@ -168,4 +170,5 @@ def upgrade(connection: Connection, tables: Tables, revision: str = "head") -> N
     config.attributes.update(connection=connection, tables=tables)
     if tables.schema is not None:
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
-    command.upgrade(config, revision)
+    with ONE_AT_A_TIME:
+        command.upgrade(config, revision)

@@ -25,12 +25,12 @@ def killed_again_and_again(
 ) -> tuple[Trial, int]:
     """One place with two workers, each kill at a random moment after the one before has been got over."""
     with trial(database, home, chance, **FIVE_SECONDS) as here:
-        here.enqueue(12)
+        here.enqueue_any(12)
         here.start_worker()
         here.start_worker()
         for _ in range(kills):
             seen = len(here.place.starts())
-            here.enqueue(4)
+            here.enqueue_any(4)
             until(lambda seen=seen: len(here.place.starts()) > seen, PATIENCE, every=0.1)  # type: ignore[misc]
             time.sleep(chance.uniform(0, 1))  # any moment will do
             here.strike()
