@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from dumbwaiter.errors import DuplicateTask, IllegalMove
 from dumbwaiter.retry import Retry, decide, interrupted
+from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.rows import Finish, NewTask, Report, WorkerRow, active_key, next_key
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import ACTIVE, LEGAL, AttemptOutcome, Fence, Kind, Outcome, Progress, Status, Task
@@ -38,6 +39,8 @@ MOST_INTERRUPTIONS = 2
 WORKERS = ("w1", "w2", "w3")
 # One type needs what there is one of, so that both forms of the claim are taken.
 NEEDS = {"heavy": {"chromium": 1.0}}
+# The other is isolated: its crash takes no worker along.
+IN_PROCESS = ("t",)
 
 seconds = st.sampled_from([0, 1, 4, 6, 15, 21, 40, 100])
 workers = st.sampled_from(WORKERS)
@@ -78,6 +81,7 @@ class Modelled:
     crash_count: int = 0
     interruption_count: int = 0
     worker_id: str | None = None
+    reserved_by: str | None = None
     heartbeat_at: datetime | None = None
     beat_until: datetime | None = None
     cancel_requested_at: datetime | None = None
@@ -96,6 +100,11 @@ class Modelled:
     @property
     def cancelling(self) -> bool:
         return self.status is Status.RUNNING and self.cancel_requested_at is not None
+
+    @property
+    def suspect(self) -> bool:
+        """It has crashed a worker, and would take this one along."""
+        return self.new.task_type in IN_PROCESS and self.crash_count > 0
 
     def in_time(self, now: datetime) -> bool:
         return self.new.start_before is None or self.attempt > 0 or self.new.start_before > now
@@ -291,13 +300,61 @@ class Promises(RuleBasedStateMachine):
     def a_worker_claims(self, worker, slots, types, browsers):
         self.claim(worker, slots, types, browsers)
 
-    def claim(self, worker: str, slots: int, types: tuple[str, ...], browsers: int) -> list[Task]:
-        asked = want(slots, *types, needs=NEEDS, free={"chromium": float(browsers)}, beat_for=BEAT_FOR)
+    def claim(self, worker: str, slots: int, types: tuple[str, ...], browsers: int) -> None:
+        if self.claims_nothing(worker):
+            return
+        asked = want(
+            slots,
+            *types,
+            needs=NEEDS,
+            free={"chromium": float(browsers)},
+            beat_for=BEAT_FOR,
+            in_process=IN_PROCESS,
+        )
         claimed = self.store.claim(asked, worker, now=self.now)
         assert [task.id for task in claimed] == self.first_due(slots, types, browsers)
         for task in claimed:
             self.take(task, worker)
-        return claimed
+
+    def claims_nothing(self, worker: str) -> bool:
+        """It runs a suspect, or has stopped claiming until it can."""
+        mine = [one for one in self.tasks.values() if worker in (one.worker_id, one.reserved_by)]
+        return any(one.suspect for one in mine)
+
+    def empty(self, worker: str) -> bool:
+        return all(one.worker_id != worker for one in self.tasks.values())
+
+    @precondition(lambda self: self.suspects())
+    @rule(worker=workers)
+    def an_empty_worker_claims_a_suspect(self, worker):
+        self.claim_alone(worker)
+
+    def claim_alone(self, worker: str) -> None:
+        if not self.empty(worker):
+            return
+        claimed = self.store.claim(want(1, *IN_PROCESS, alone=True, beat_for=BEAT_FOR), worker, now=self.now)
+        assert [task.id for task in claimed] == [one.new.id for one in self.suspects() if one.suspect][:1]
+        for task in claimed:
+            self.take(task, worker)
+
+    def suspects(self) -> list[Modelled]:
+        """What has crashed a worker and is ready again, also what needs no solitude, in its order."""
+        crashed = [one for one in self.tasks.values() if one.ready and one.crash_count > 0]
+        return sorted(crashed, key=in_order)
+
+    @precondition(lambda self: self.suspects())
+    @rule(worker=workers)
+    def a_busy_worker_reserves_a_suspect(self, worker):
+        since = self.now - LEASE
+        reserved = self.store.reserve(Concern(IN_PROCESS), worker, LEASE, now=self.now)
+        reserving = {one.reserved_by for one in self.suspects()} - {worker, None}
+        if any(other in self.heard and self.heard[other] >= since for other in reserving):
+            assert reserved is None, "two workers would stop claiming"
+            return
+        first = next((one for one in self.suspects() if one.suspect), None)
+        assert reserved == (None if first is None else first.new.id)
+        if first is not None:
+            first.reserved_by = worker
 
     def first_due(self, slots: int, types: tuple[str, ...], browsers: int) -> list[str]:
         startable = [
@@ -306,11 +363,11 @@ class Promises(RuleBasedStateMachine):
             if one.ready
             and one.in_time(self.now)
             and one.new.task_type in types
+            and not one.suspect
             and (browsers or one.new.task_type != "heavy")
         ]
-        startable.sort(key=lambda one: (-one.new.priority, one.run_at, one.new.id))
         taken = []
-        for one in startable[:slots]:
+        for one in sorted(startable, key=in_order)[:slots]:
             if one.new.task_type == "heavy":
                 if not browsers:
                     continue
@@ -322,16 +379,18 @@ class Promises(RuleBasedStateMachine):
     @rule(worker=workers, number=which)
     def a_worker_claims_one(self, worker, number):
         one = newest(list(self.tasks.values()), number)
-        task = self.store.claim_one(
-            one.new.id, worker, want(1, "t", "heavy", beat_for=BEAT_FOR), now=self.now
-        )
-        assert (task is not None) == (one.ready and one.in_time(self.now))
+        alone = self.empty(worker) and one.crash_count > 0
+        if self.claims_nothing(worker) and not alone:
+            return
+        asked = want(1, "t", "heavy", beat_for=BEAT_FOR, in_process=IN_PROCESS, alone=alone)
+        task = self.store.claim_one(one.new.id, worker, asked, now=self.now)
+        assert (task is not None) == (one.ready and one.in_time(self.now) and (alone or not one.suspect))
         if task is not None:
             self.take(task, worker)
 
     def take(self, task: Task, worker: str) -> None:
         one = self.tasks[task.id]
-        one.status, one.ready, one.progress = Status.RUNNING, False, 0.0
+        one.status, one.ready, one.progress, one.reserved_by = Status.RUNNING, False, 0.0, None
         one.attempt += 1
         one.worker_id, one.heartbeat_at = worker, self.now
         one.beat_until = None if one.new.timeout is None else self.now + one.new.timeout + BEAT_FOR
@@ -436,7 +495,7 @@ class Promises(RuleBasedStateMachine):
         key = one.active_key
         one.let_go()
         one.status, one.finished_at, one.ready = status, self.now, False
-        one.active_key = one.waits_for = None
+        one.active_key = one.waits_for = one.reserved_by = None
         if status is Status.SUCCESS:
             one.progress = 1.0
         follower = self.holder(next_key(key)) if key is not None and promote else None
@@ -549,6 +608,7 @@ class Promises(RuleBasedStateMachine):
                 self.stage,
                 lambda: self.claim("w1", 10, ("t", "heavy"), 1),
                 lambda: self.finish([(task, "succeed") for task in self.held()]),
+                lambda: self.claim_alone("w1"),
             ):
                 step()
                 self.the_promises_hold()
@@ -569,6 +629,7 @@ class Promises(RuleBasedStateMachine):
             nothing_is_stuck(row, rows)
         assert set(self.before) <= set(rows), "a task that was accepted is gone"
         once_per_key(rows)
+        a_suspect_runs_alone(rows)
         self.one_at_a_time(rows)
         self.before = rows
 
@@ -592,6 +653,11 @@ class Promises(RuleBasedStateMachine):
             rows = connection.execute(sa.select(tasks)).mappings().all()
             ended = connection.execute(sa.select(attempts).order_by(attempts.c.number)).mappings().all()
         return {row["id"]: dict(row) for row in rows}, [dict(row) for row in ended]
+
+
+def in_order(one: Modelled) -> tuple[int, datetime, str]:
+    """The order of the claim."""
+    return -one.new.priority, one.run_at, one.new.id
 
 
 def newest(things: list[Any], number: int) -> Any:
@@ -645,6 +711,14 @@ def nothing_is_stuck(row: dict[str, Any], rows: dict[str, Any]) -> None:
     ]
     assert [one["id"] for one in holders] == [row["waits_for"]]
     assert holders[0]["status"] in ("pending", "running")
+
+
+def a_suspect_runs_alone(rows: dict[str, Any]) -> None:
+    """What has crashed a worker takes no other task along a second time."""
+    held = [row for row in rows.values() if row["status"] == "running"]
+    for row in held:
+        if row["task_type"] in IN_PROCESS and row["crash_count"] > 0:
+            assert [one["id"] for one in held if one["worker_id"] == row["worker_id"]] == [row["id"]]
 
 
 def once_per_key(rows: dict[str, Any]) -> None:

@@ -147,11 +147,12 @@ class Claimer:
     def _claim_alone(self) -> bool:
         """Take one suspect, the one that waits for this worker before others. Nothing runs here at this moment."""
         concern, reserved = self.concern, self._solitude.reserved
-        if reserved is not None:
+        queues = [queue for queue in self._in_turn(self._queues()) if self._slots.free(queue)]
+        if queues and reserved is not None:
             if self._claim(self._alone("", concern), reserved):
                 return True
             self._solitude.give_up()
-        for queue in self._in_turn(self._queues()):
+        for queue in queues:
             if self._claim(self._alone(queue, concern)):
                 return True
         self._solitude.in_vain()
