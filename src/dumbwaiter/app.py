@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 ADDRESS = re.compile(r"(sqlite|postgresql|postgres|mysql|mariadb)(\+\w+)?:")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -104,6 +106,16 @@ class Options:
         if self.reuse_for is not None and self.key is None:
             raise InvalidOption("reuse_for= needs a key= to find the earlier task by")
 
+    def refuse_for_many(self) -> None:
+        """Raises InvalidOption for what settles one task at a time."""
+        given = [name for name in ("key", "request_key", "reuse_for") if getattr(self, name) is not None] + [
+            "on_duplicate"
+        ] * (self.on_duplicate != "return")
+        if given:
+            raise InvalidOption(
+                f"{', '.join(given)}: enqueue_many has no business keys; enqueue one by one what needs them"
+            )
+
     def _check_texts(self) -> None:
         for name in ("key", "owner", "request_key", "queue"):
             value = getattr(self, name)
@@ -126,6 +138,16 @@ class Options:
             dumps(dict(self.meta or {}))
         except (ValueError, RecursionError) as error:
             raise InvalidOption(f"meta={self.meta!r}: {error}") from None
+
+
+@contextlib.contextmanager
+def numbered(number: int) -> Iterator[None]:
+    """Faults among many calls say which call it was."""
+    try:
+        yield
+    except InvalidArguments as error:
+        faults = [(f"[{number}].{path}" if path else f"[{number}]", fault) for path, fault in error.errors]
+        raise InvalidArguments(error.task_type, faults) from None
 
 
 class TaskHandle(Generic[P, R]):
@@ -160,6 +182,22 @@ class TaskHandle(Generic[P, R]):
         """`enqueue` for coroutines."""
         arguments = self.entry.signature.bind(args, kwargs, options=Options.__dataclass_fields__)
         return await self._waiter._aenqueue(self.entry, arguments, self._options)
+
+    def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Store many calls at once, all of them or none; the ids of their tasks, in the order given.
+
+        Each entry names the arguments of one call. The options of `using` are the same for all, without `key`,
+        `request_key`, `on_duplicate` and `reuse_for`, which settle one task at a time.
+
+        Raises InvalidArguments (whose faults begin with the number of the call, from 0), InvalidOption, StoreError.
+
+            ids = thumbnail.using(queue="pictures").enqueue_many({"picture": number} for number in range(10_000))
+        """
+        return self._waiter._enqueue_many(self.entry, arguments, self._options)
+
+    async def aenqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[str]:
+        """`enqueue_many` for coroutines."""
+        return await self._waiter._aenqueue_many(self.entry, arguments, self._options)
 
     def using(self, **options: Any) -> TaskHandle[P, R]:
         """The same task type with options for the next call.
@@ -346,31 +384,78 @@ class Dumbwaiter:
         handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
         return await self._aenqueue(handle.entry, arguments or {}, handle._options, strict=strict)
 
+    def enqueue_many(
+        self, task_type: str, arguments: Iterable[Mapping[str, Any]], **options: Any
+    ) -> list[str]:
+        """Store many tasks of the type with that name, all of them or none; see `TaskHandle.enqueue_many`.
+
+        Raises UnknownTaskType, InvalidArguments, InvalidOption, StoreError.
+
+            ids = waiter.enqueue_many("thumbnail", [{"picture": 1}, {"picture": 2}], queue="pictures")
+        """
+        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
+        return handle.enqueue_many(arguments)
+
+    async def aenqueue_many(
+        self, task_type: str, arguments: Iterable[Mapping[str, Any]], **options: Any
+    ) -> list[str]:
+        """`enqueue_many` for coroutines."""
+        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
+        return await handle.aenqueue_many(arguments)
+
     def _enqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
-        new = self._new_task(entry, arguments, options, strict=strict)
+        options.check()
+        payload, _ = self._payload(entry, arguments, strict=strict)
+        new = self._new_task(entry, payload, options)
         task, _ = self.store.enqueue(new, connection=options.connection)
         return task
 
     async def _aenqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
+        return await self._on_connection(
+            options, lambda chosen: self._enqueue(entry, arguments, chosen, strict=strict)
+        )
+
+    async def _on_connection(self, options: Options, core: Callable[[Options], T]) -> T:
+        """The same core for coroutines: on a thread, or inside the caller's transaction whatever drives it."""
         given = options.connection
         if given is None:
-            return await asyncio.to_thread(self._enqueue, entry, arguments, options, strict=strict)
+            return await asyncio.to_thread(core, options)
         from dumbwaiter.store.callers import bridged, is_asynchronous
 
-        # whatever it is, the same core inside the caller's transaction
-        def core(inner: Any) -> Task:
-            return self._enqueue(entry, arguments, replace(options, connection=inner), strict=strict)
+        def inside(inner: Any) -> T:
+            return core(replace(options, connection=inner))
 
         if hasattr(given, "run_sync"):  # an async session or connection of SQLAlchemy
-            return await given.run_sync(core)  # type: ignore[no-any-return]
+            return await given.run_sync(inside)  # type: ignore[no-any-return]
         if is_asynchronous(given):
-            return await bridged(given, core)
+            return await bridged(given, inside)
         # a connection that blocks stays on the caller's own thread: SQLite's may be used on no other
-        return core(given)
+        return inside(given)
+
+    def _enqueue_many(
+        self, entry: TaskType, arguments: Iterable[Mapping[str, Any]], options: Options
+    ) -> list[str]:
+        from uuid_utils import uuid7
+
+        options.check()
+        options.refuse_for_many()
+        new = self._new_task(entry, {}, options)
+        bodies = []
+        for number, one in enumerate(arguments):
+            with numbered(number):
+                bodies.append((str(uuid7()), self._payload(entry, one)[1]))
+        if bodies:
+            self.store.enqueue_many(new, bodies, connection=options.connection)
+        return [task_id for task_id, _ in bodies]
+
+    async def _aenqueue_many(
+        self, entry: TaskType, arguments: Iterable[Mapping[str, Any]], options: Options
+    ) -> list[str]:
+        return await self._on_connection(options, lambda chosen: self._enqueue_many(entry, arguments, chosen))
 
     def statement(
         self, task_type: str, arguments: Mapping[str, Any] | None = None, *, driver: str, **options: Any
@@ -394,17 +479,14 @@ class Dumbwaiter:
             raise InvalidOption(
                 "connection= and waiter.statement(…) exclude each other: you execute the statement"
             )
-        new = self._new_task(handle.entry, arguments or {}, handle._options, strict=False)
+        payload, _ = self._payload(handle.entry, arguments or {})
+        new = self._new_task(handle.entry, payload, handle._options)
         return self.store.statement(new, driver)
 
-    def _new_task(
-        self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool
-    ) -> NewTask:
-        from uuid_utils import uuid7
-
-        from dumbwaiter.store.rows import NewTask, request_key
-
-        options.check()
+    def _payload(
+        self, entry: TaskType, arguments: Mapping[str, Any], *, strict: bool = False
+    ) -> tuple[dict[str, Any], str]:
+        """The arguments as they are stored, as a value and as JSON. Raises InvalidArguments."""
         payload = entry.signature.payload(arguments, strict=strict)
         body = dumps(payload)
         if len(body.encode()) > self.settings.max_payload:
@@ -413,6 +495,13 @@ class Dumbwaiter:
                 "store large values as a file or a row and pass its id"
             )
             raise InvalidArguments(entry.name, [("", fault)])
+        return payload, body
+
+    def _new_task(self, entry: TaskType, payload: Mapping[str, Any], options: Options) -> NewTask:
+        from uuid_utils import uuid7
+
+        from dumbwaiter.store.rows import NewTask, request_key
+
         requested = options.request_key
         return NewTask(
             id=str(uuid7()),

@@ -73,16 +73,16 @@ class Dialect:
         """The column in a form that no index serves, where the planner would otherwise miss the primary key."""
         return column
 
-    # a table made of one parameter: pairs of an id and a result, as JSON
+    # a table made of one parameter: pairs of an id and a text, as JSON
     pairs = ""
 
     def given(self, rows: Sequence[tuple[str, str | None]]) -> tuple[sa.Subquery, dict[str, Any]]:
-        """Rows of (id, JSON text) as something to join with, and the parameters that carry them."""
+        """Rows of an id and a body (JSON text) as something to select from, and the parameters that carry them."""
         return self._table_of(self.pairs), {"pairs": json.dumps(rows, ensure_ascii=False)}
 
     @staticmethod
     def _table_of(text: str) -> sa.Subquery:
-        return sa.text(text).columns(id=Id, result=Json).subquery("given")
+        return sa.text(text).columns(id=Id, body=Json).subquery("given")
 
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         """Wake the workers that listen, once the transaction commits."""
@@ -128,8 +128,10 @@ class PostgreSQL(Dialect):
 
     def given(self, rows: Sequence[tuple[str, str | None]]) -> tuple[sa.Subquery, dict[str, Any]]:
         # arrays, which the server reads at once, rather than JSON
-        table = "SELECT id, result FROM unnest(CAST(:ids AS uuid[]), CAST(:results AS text[])) AS pairs (id, result)"
-        return self._table_of(table), {"ids": [row[0] for row in rows], "results": [row[1] for row in rows]}
+        table = (
+            "SELECT id, body FROM unnest(CAST(:ids AS uuid[]), CAST(:bodies AS text[])) AS pairs (id, body)"
+        )
+        return self._table_of(table), {"ids": [row[0] for row in rows], "bodies": [row[1] for row in rows]}
 
     def notify(self, connection: Connection, channel: str, queue: str) -> None:
         connection.execute(sa.select(sa.func.pg_notify(channel, queue)))
@@ -137,7 +139,9 @@ class PostgreSQL(Dialect):
 
 class SQLite(Dialect):
     name = "sqlite"
-    pairs = "SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS result FROM json_each(:pairs)"
+    pairs = (
+        "SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS body FROM json_each(:pairs)"
+    )
 
     def now(self) -> Instant:
         # SQLite's own clock is this host's too, but has milliseconds only, and unixepoch('subsec') gives NULL on 3.40
@@ -167,8 +171,8 @@ class MySQL(Dialect):
     returning = False
     # the id in the character set of the column, which otherwise would be converted row by row, without its index
     pairs = (
-        "SELECT id, result FROM JSON_TABLE(:pairs, '$[*]' COLUMNS (id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[0]', "
-        "result LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS pairs"
+        "SELECT id, body FROM JSON_TABLE(:pairs, '$[*]' COLUMNS (id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[0]', "
+        "body LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS pairs"
     )
 
     def now(self) -> Instant:

@@ -156,6 +156,41 @@ class Store:
             self._announce(connection, [new.queue])
         return task, created
 
+    def enqueue_many(
+        self,
+        new: NewTask,
+        bodies: Sequence[tuple[str, str]],
+        *,
+        connection: Any = None,
+        now: datetime | None = None,
+    ) -> None:
+        """Insert tasks of one kind, all of them or none: `new` with each of these ids and arguments (as JSON text)."""
+        enqueueing.refuse_unstorable(new)
+        self.schema.ensure()
+        if connection is not None:
+            with self._callers.borrowed(connection) as theirs, explained():
+                self._enqueue_many(theirs, new, bodies, now)
+            return
+        try:
+            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, now))
+        except DatabaseUnavailable as error:
+            # the commit may have come through all the same, and then all of them are there
+            if not broke(error) or not self._exists(bodies[0][0]):
+                raise
+        if not new.delay and new.run_at is None:
+            self._woken([new.queue])
+
+    def _enqueue_many(
+        self, connection: Connection, new: NewTask, bodies: Sequence[tuple[str, str]], given: datetime | None
+    ) -> None:
+        batches.insert(self.db, connection, new, bodies, self.db.now(given))
+        if not new.delay and new.run_at is None:
+            self._announce(connection, [new.queue])
+
+    def _exists(self, task_id: str) -> bool:
+        with self.connections.reading() as connection:
+            return self._read(connection, task_id) is not None
+
     def statement(self, new: NewTask, driver: str) -> Statement:
         """The same as one statement for a driver that we do not drive. Raises InvalidOption."""
         enqueueing.refuse_unstorable(new)
