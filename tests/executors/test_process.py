@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -332,6 +333,56 @@ def test_a_kill_before_the_process_is_there_is_not_forgotten(attempt, processes,
     processes.kill(one.running)
 
     assert isinstance(one.error, TaskCancelled)
+
+
+def test_a_kill_that_comes_as_its_task_ends_hits_no_other_task_of_its_child(
+    run, processes, tmp_path, monkeypatch
+):
+    ready, go = [[tmp_path / f"{word}{number}" for number in (1, 2)] for word in ("ready", "go")]
+    first = run(work.wait_for, {"ready": str(ready[0]), "go": str(go[0])})
+    until(ready[0].exists)
+    killing, next_one = threading.Event(), threading.Event()
+    kill = tree_module.Tree.kill
+
+    def slowly(tree):
+        # in the middle of its kill the watcher's thread is not given the processor for a moment
+        killing.set()
+        next_one.wait(1)
+        kill(tree)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tree_module.Tree, "kill", slowly)
+        watcher = threading.Thread(target=processes.kill, args=(first.running,))
+        watcher.start()
+        killing.wait(5)
+        go[0].touch()
+        first.wait()
+        second = run(work.wait_for, {"ready": str(ready[1]), "go": str(go[1])})
+        until(ready[1].exists)
+        next_one.set()
+        watcher.join()
+    child = processes._at_work[second.running]
+    go[1].touch()
+
+    assert child.tree._killed_at is None
+    assert second.result == str(ready[1])
+
+
+def test_a_child_that_was_killed_when_its_task_had_ended_serves_no_other(
+    run, processes, tmp_path, monkeypatch
+):
+    sweep = tree_module.Tree.sweep
+
+    def swept(tree, *how):
+        clean = sweep(tree, *how)
+        processes.kill(first.running)
+        return clean
+
+    monkeypatch.setattr(tree_module.Tree, "sweep", swept)
+    first = run(work.whoami)
+
+    first.wait()
+    assert processes._idle == []
 
 
 def test_a_killed_guardian_takes_its_tree_along(run, tmp_path):

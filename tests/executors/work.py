@@ -133,6 +133,13 @@ def wait_for_stop(ctx: TaskContext, ready: str) -> str:
     return "never"
 
 
+def wait_for(ready: str, go: str) -> str:
+    Path(ready).touch()
+    while not Path(go).exists():
+        time.sleep(0.001)
+    return ready
+
+
 def note(path: str, text: str) -> None:
     Path(path).write_text(text)
 

@@ -118,8 +118,9 @@ class ProcessExecutor:
                 return True
             self._killed.add(running)
             child = self._at_work[running]
-        if child is not None:
-            child.tree.kill()
+            if child is not None:
+                # under the lock: a moment later the child may serve another task
+                child.tree.kill()
         return True
 
     def close(self) -> None:
@@ -155,18 +156,24 @@ class ProcessExecutor:
                 ended = dialog.hold(tag_of(running, self._worker))
                 reusable = dialog.reusable and child.fit(running.entry.max_memory) and child.tree.sweep()
             finally:
-                self._seat(running, None)
+                reusable = self._rise(running) and reusable
                 self._put_back(child) if reusable else child.close()
             if dialog.began or child.served == 1 or running.stopped() is not None:
                 return ended
         raise AssertionError("a fresh child has always served one task")
 
-    def _seat(self, running: Running, child: Child | None) -> None:
+    def _seat(self, running: Running, child: Child) -> None:
         with self._lock:
             self._at_work[running] = child
             late = running in self._killed
-        if child is not None and late:
+        if late:
             child.tree.kill()
+
+    def _rise(self, running: Running) -> bool:
+        """Its child serves it no more. False if that was killed, be it in this moment: then it serves nobody."""
+        with self._lock:
+            self._at_work[running] = None
+            return running not in self._killed
 
     def _forget(self, running: Running) -> None:
         with self._lock:
