@@ -511,13 +511,17 @@ class Promises(RuleBasedStateMachine):
         self.now += timedelta(seconds=passed)
 
     @precondition(lambda self: self.held())
-    @rule(silent=workers, back=st.booleans())
-    def one_worker_falls_silent(self, silent, back):
+    @rule(silent=workers, taken_over=st.booleans(), back=st.booleans())
+    def one_worker_falls_silent(self, silent, taken_over, back):
         self.now += LEASE + timedelta(seconds=1)
         for worker in WORKERS:
             if worker != silent:
                 self.beat(worker)
         self.take_from_silent_workers()
+        if taken_over:
+            # what a worker that was thought dead says now comes too late; chance alone rarely gets here
+            self.the_promises_hold()
+            self.claim(next(worker for worker in WORKERS if worker != silent), 4, ("t", "heavy"), 1)
         if back:
             self.beat(silent)
 
