@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import signal
@@ -127,6 +128,8 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start, even where the tests run in a shell's background."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A busy machine is no outage; tests of one say how long a request may take.
+    os.environ.setdefault("DUMBWAITER_REQUEST_TIMEOUT", "30s")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

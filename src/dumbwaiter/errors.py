@@ -15,6 +15,7 @@ DumbwaiterError
 │   └── IllegalMove               the task's status does not allow that move
 ├── StoreError                    the database said something that nobody can act on but its operator
 │   ├── DatabaseUnavailable       the database cannot be reached or used just now
+│   │   └── OutcomeUnknown        … and nobody knows whether the task was registered before it went away
 │   ├── SchemaMismatch            the tables are missing, too old or too new
 │   ├── WrongEnvironment          the database was installed for another environment
 │   └── KeyContended              a key stayed locked by somebody's open transaction
@@ -143,6 +144,21 @@ class StoreError(DumbwaiterError):
 
 class DatabaseUnavailable(StoreError):
     """The database cannot be reached or used just now; trying again later may help."""
+
+
+class OutcomeUnknown(DatabaseUnavailable):
+    """The connection was lost while a task was being registered: it may be there, or not.
+
+    `task_id` is the id that it has if it is there: `waiter.get(error.task_id)` tells, once the database answers again. An
+    enqueue with `key=` or `request_key=` may simply be repeated: that makes no second task.
+    """
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(
+            f"{why}; whether task {task_id} was registered is not known: ask for it by that id when the database answers "
+            "again, or repeat the call, which makes no second task if it has a key= or a request_key="
+        )
+        self.task_id = task_id
 
 
 class SchemaMismatch(StoreError):

@@ -53,6 +53,7 @@ class Settings:
     shutdown_grace: timedelta = seconds(30)
     shutdown_grace_in_app: timedelta = seconds(10)
     timeout: timedelta = seconds(3600)
+    request_timeout: timedelta = seconds(4)
 
     slots: int = 10
     max_interruptions: int = 20
@@ -69,7 +70,7 @@ class Settings:
                 f"heartbeat ({self.heartbeat}) must be at most a third of the lease ({self.lease}): "
                 "one late beat would hand healthy tasks to another worker"
             )
-        for name in ("lease", "heartbeat", "sweep", "poll"):
+        for name in ("lease", "heartbeat", "sweep", "poll", "request_timeout"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name} must be more than nothing")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,30}", self.table_prefix):

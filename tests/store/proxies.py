@@ -70,6 +70,7 @@ class Proxy:
     accepted: list[float] = field(default_factory=list)
     """When connections were made, by time.monotonic(); those that were refused are not here."""
 
+    _then: tuple[bytes, Mode] | None = None
     _mode: Mode = Mode.PASS
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
@@ -97,6 +98,10 @@ class Proxy:
             self._changed.notify_all()
         if mode in (Mode.REFUSE, Mode.RESET):
             self.reset()
+
+    def after(self, said: bytes, mode: Mode) -> None:
+        """Switch to that mode with the next request that has this text; with SWALLOW that one is carried out."""
+        self._then = (said, mode)
 
     def reset(self) -> None:
         """Reset the connections that there are, once."""
@@ -140,6 +145,8 @@ class Proxy:
                 said = data.replace(b"READ COMMITTED", b"").replace(b"AUTOCOMMIT", b"")
                 if self.swallow is not None and self.swallow in said:
                     self.swallow, link.lost = None, True
+                if self._then is not None and self._then[0] in said:
+                    (_, self.mode), self._then = self._then, None
                 self._pass_on(link, data, link.server, losing=(Mode.BLACKHOLE,))
         self._end(link, link.server)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -16,10 +17,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable
+from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, OutcomeUnknown
 from dumbwaiter.store.connections import Connections, FairLock, Undone, normal_url
 from dumbwaiter.store.rows import Finish
-from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status
+from dumbwaiter.store.store import Store
+from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status, Task
 from dumbwaiter.worker import beat
 from tests.store.proxies import Mode, proxied
 from tests.store.world import SERVERS, at, end, enqueued, new, started, store_of, until, want
@@ -98,23 +100,167 @@ def test_a_database_that_is_not_there_is_told_with_what_to_do(make_database, kin
 # a connection that is lost when the server has done its work already
 
 
+REQUESTS: dict[str, Callable[[Store, Task], object]] = {
+    "enqueue": lambda store, task: store.enqueue(new()),
+    "enqueue with a key": lambda store, task: store.enqueue(new(business_key="k")),
+    "get": lambda store, task: store.get(task.id),
+    "find": lambda store, task: store.find(),
+    "cancel": lambda store, task: store.cancel(task.id),
+}
+
+
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_server_that_falls_silent_is_given_up_and_found_again(empty_store, kind, monkeypatch):
-    monkeypatch.setattr("dumbwaiter.store.connections.ANSWER", 1.0)
-    monkeypatch.setattr("dumbwaiter.store.connections.CONNECT", 2)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Mode.BLACKHOLE,
+        pytest.param(Mode.DRIP, marks=pytest.mark.long),
+        pytest.param(Mode.SWALLOW, marks=pytest.mark.long),
+    ],
+)
+def test_a_request_to_a_server_that_fell_silent_fails_within_five_seconds_and_the_next_one_finds_it_again(
+    empty_store, kind, mode
+):
+    with proxied(empty_store(kind).settings.database) as (proxy, url):
+        store = store_of(url, request_timeout=4)
+        task = enqueued(store)
+        # as many as there may be connections in the pool: a silent one must not cost the next request its time too
+        proxy.mode = mode
+        took: dict[str, float] = {}
+
+        def ask(name: str) -> None:
+            began = time.monotonic()
+            with pytest.raises(DatabaseUnavailable, match=r"answered|timeout|timed out|lost"):
+                REQUESTS[name](store, task)
+            took[name] = time.monotonic() - began
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in REQUESTS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        proxy.mode = Mode.PASS
+
+        assert REQUESTS.keys() == took.keys()
+        assert max(took.values()) < 5, took
+        assert store.get(task.id) == task
+        store.close()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_duty_waits_longer_for_a_slow_server_than_a_request_does(empty_store, kind):
+    with proxied(empty_store(kind).settings.database) as (proxy, url):
+        store = store_of(url, request_timeout=1.5)
+        task = enqueued(store)
+        store.held("w1")
+        proxy.mode, proxy.late = Mode.DELAY, 0.4
+        with pytest.raises(DatabaseUnavailable):
+            store.get(task.id)
+
+        assert store.held("w1") == []
+        store.close()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_duty_gives_up_a_server_that_fell_silent_and_finds_it_again(empty_store, kind, monkeypatch):
+    monkeypatch.setattr("dumbwaiter.store.patience.ANSWER", 1.0)
+    monkeypatch.setattr("dumbwaiter.store.patience.CONNECT", 2.0)
     with proxied(empty_store(kind).settings.database) as (proxy, url):
         store = store_of(url)
-        task = enqueued(store)
+        store.held("w1")
         proxy.mode = Mode.BLACKHOLE
         asked = time.monotonic()
         with pytest.raises(DatabaseUnavailable, match="the database cannot be used"):
-            store.find()
+            store.held("w1")
         took = time.monotonic() - asked
         proxy.mode = Mode.PASS
 
         assert took < 5
-        assert [task.id] == [found.id for found in store.find()]
+        assert store.held("w1") == []
         store.close()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_an_enqueue_whose_answer_is_lost_for_good_says_that_it_may_have_been_registered(empty_store, kind):
+    store = empty_store(kind)
+    with proxied(store.settings.database) as (proxy, url):
+        through = store_of(url, request_timeout=3)
+        through.schema.ensure()
+        once = new(request_key="r", request_hash="h")
+        through.get(enqueued(through).id)
+        proxy.after(b"COMMIT", Mode.SWALLOW)
+        with pytest.raises(OutcomeUnknown, match="was registered is not known") as unknown:
+            through.enqueue(once)
+        proxy.mode = Mode.PASS
+
+        assert unknown.value.task_id == once.id == through.get(once.id).id
+        again, created = through.enqueue(new(request_key="r", request_hash="h"))
+        assert (once.id, False) == (again.id, created)
+        through.close()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_an_enqueue_that_reached_nobody_does_not_say_that_it_may_have_been_registered(kind):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
+        scheme, port = {"postgresql": "postgresql"}.get(kind, "mysql"), silent.getsockname()[1]
+        store = store_of(f"{scheme}://u@127.0.0.1:{port}/d", request_timeout=2)
+        with pytest.raises(DatabaseUnavailable) as refused:
+            store.enqueue(new())
+
+    assert not isinstance(refused.value, OutcomeUnknown)
+
+
+def test_as_many_requests_as_one_likes_leave_a_duty_its_connections(store):
+    if store.kind == "sqlite":
+        return  # a file has one pool: its one write lock is what is waited for
+    store.get(enqueued(store, now=None).id)
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            with store.connections.for_a_request():
+                held.enter_context(store.connections.reading())
+
+        assert store.held("w1") == []
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_from_whose_sight_we_vanish_lets_go_of_our_locks(empty_store, kind):
+    store = empty_store(kind)
+    ask = {
+        "postgresql": "SHOW idle_in_transaction_session_timeout",
+        "mysql": "SELECT @@session.idle_transaction_timeout",
+    }
+    with store.connections.reading() as connection:
+        if kind == "mysql" and "MariaDB" not in str(connection.exec_driver_sql("SELECT version()").scalar()):
+            return  # MySQL has nothing of the kind
+        asked = connection.exec_driver_sql(ask[kind]).scalar()
+
+    assert str(asked).rstrip("s") == "15"
+
+
+@pytest.mark.service("postgresql")
+def test_a_connection_that_stays_read_only_is_dropped(empty_store, monkeypatch):
+    store = store_of(empty_store("postgresql").settings.database)
+    task = enqueued(store)
+    with store.connections.reading() as connection:
+        connection.exec_driver_sql(
+            "SET default_transaction_read_only = on"
+        )  # for this session: it lives on in the pool
+
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        store.claim_one(task.id, "w1", want(1), now=at(1))
+
+    assert store.claim_one(task.id, "w1", want(1), now=at(1)) is not None
+    store.close()
+
+
+@pytest.mark.service("postgresql")
+def test_an_enqueue_on_a_connection_that_stays_read_only_is_made_on_a_new_one(empty_store):
+    store = store_of(empty_store("postgresql").settings.database)
+    with store.connections.for_a_request(), store.connections.reading() as connection:
+        connection.exec_driver_sql("SET default_transaction_read_only = on")
+
+    assert enqueued(store).id == store.find()[0].id
+    store.close()
 
 
 @pytest.mark.service("postgresql")

@@ -80,7 +80,8 @@ def count(store: Store, *conditions: sa.ColumnElement[bool]) -> int:
 
 
 def store_of(url: str, **settings: Any) -> Store:
-    return Store(Settings.load({"database": url, **settings}, environ={}))
+    # a busy machine is no outage; tests of one say how long a request may take
+    return Store(Settings.load({"database": url, "request_timeout": 30, **settings}, environ={}))
 
 
 def emptied(store: Store) -> None:

@@ -12,7 +12,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
+from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
 
 T = TypeVar("T")
@@ -36,10 +38,6 @@ STATEMENT_AT_FAULT = frozenset({1054, 1264, 1366, 1406, 3819, 4025})
 TRIES = 10
 # A lock wait takes up to 5 s, so the tries have a time limit as well.
 LOCK_WAIT = 5
-# Without it a server that fell silent (a cable, a firewall, a frozen machine) is waited for until TCP gives up: 15 minutes,
-# or for ever behind a proxy. More than a lock wait, and well within a lease.
-ANSWER = 10.0
-CONNECT = 5
 LONGEST = 10.0
 SQLITE_PATIENCE = 60.0
 BUSY_TIMEOUT = 30_000
@@ -88,51 +86,80 @@ class FairLock:
                 self._held = False
 
 
-class Connections:
-    """The pool of one database, and how its transactions begin, commit and are tried again."""
+class Use(Enum):
+    """What connections are for. Each has a pool of its own, so that a flood of requests holds up no duty and no end.
 
-    def __init__(self, address: str, *, pgbouncer: bool = False) -> None:
+    The value is (size, overflow): how many connections a process keeps for it, and how many more it may open meanwhile. A
+    statement takes a millisecond or two, so few serve many; but requests for one contended key each hold theirs while they wait
+    for it, and a connection of user code's own transaction is held as long as that code likes.
+    """
+
+    DUTIES = (3, 0)
+    REQUESTS = (5, 15)
+    USER_CODE = (5, 20)
+
+
+class Connections:
+    """The pools of one database, and how its transactions begin, commit and are tried again."""
+
+    def __init__(self, address: str, *, pgbouncer: bool = False, request: float = 4.0) -> None:
         self.url = normal_url(address)
-        self._pgbouncer = pgbouncer
+        self.pgbouncer = pgbouncer
         self.dialect: Dialect = DIALECTS[self.url.get_backend_name()]()
+        self._request = request
         self._writers = FairLock()
         self._making = threading.Lock()
-        self._engine: Engine | None = None
-        self._unhurried: Engine | None = None
+        self._engines: dict[Use, Engine] = {}
         FORKED.add(self)
 
     @property
     def engine(self) -> Engine:
-        if self._engine is None:
-            with self._making:
-                if self._engine is None:
-                    self._engine = self._made(ANSWER)
-        return self._engine
-
-    def _made(self, answer: float | None) -> Engine:
-        match self.dialect.name:
-            case "sqlite":
-                return sqlite_engine(self.url)
-            case "postgresql":
-                return postgresql_engine(self.url, pgbouncer=self._pgbouncer, answer=answer)
-            case _:
-                return mysql_engine(self.url, answer=answer)
+        """The pool for whoever asks: a request, or a duty."""
+        return self._engine(Use.REQUESTS if patience.hurried() else Use.DUTIES)
 
     @property
     def unhurried_engine(self) -> Engine:
-        """For user code's transactions: their statements take as long as they need, and leave our pool to our duties."""
+        """For user code's transactions: their statements take as long as they need, and leave our pools to us."""
+        return self._engine(Use.USER_CODE)
+
+    def _engine(self, use: Use) -> Engine:
         if self.dialect.name == "sqlite":
-            return self.engine
-        if self._unhurried is None:
+            use = (
+                Use.DUTIES
+            )  # a file falls silent for nobody, and has one write lock however many pools there are
+        if use not in self._engines:
             with self._making:
-                if self._unhurried is None:
-                    self._unhurried = self._made(None)
-        return self._unhurried
+                if use not in self._engines:
+                    self._engines[use] = self._made(use)
+        return self._engines[use]
+
+    def _made(self, use: Use) -> Engine:
+        if self.dialect.name == "sqlite":
+            return sqlite_engine(self.url)
+        size, overflow = use.value
+        how: dict[str, Any] = {"pool_size": size, "max_overflow": overflow, "pool_pre_ping": True}
+        if use is Use.REQUESTS:
+            how["pool_timeout"] = self._request
+        limited = use is not Use.USER_CODE
+        if self.dialect.name == "postgresql":
+            engine = postgresql_engine(self.url, pgbouncer=self.pgbouncer, limited=limited, **how)
+        else:
+            engine = mysql_engine(self.url, limited=limited, **how)
+        sa.event.listen(engine, "handle_error", drop_read_only)
+        if use is Use.REQUESTS:
+            ping_briefly(engine)
+        return engine
+
+    @contextlib.contextmanager
+    def for_a_request(self) -> Iterator[None]:
+        """Somebody waits for what is asked in the block: it is answered or given up within the time for requests."""
+        with patience.within(self._request):
+            yield
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[Connection]:
         """A connection whose statements may take as long as they need, such as an index on a large table."""
-        engine = self._made(None)
+        engine = self._made(Use.USER_CODE)
         try:
             with engine.connect() as connection:
                 yield connection
@@ -146,7 +173,15 @@ class Connections:
             if self.dialect.name == "sqlite":
                 yield connection.execution_options(**{READING: True})
             else:
-                yield connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield self._each_alone(connection)
+
+    def _each_alone(self, connection: Connection) -> Connection:
+        try:
+            return connection.execution_options(isolation_level="AUTOCOMMIT")
+        except self.engine.dialect.loaded_dbapi.Error as error:
+            # PyMySQL asks the server, and SQLAlchemy lets what it raises then pass as it is
+            connection.invalidate()
+            raise DatabaseUnavailable(f"the database cannot be used: {first_line(error)}") from error
 
     @contextlib.contextmanager
     def writing(self, key: str | None = None, *, engine: Engine | None = None) -> Iterator[Connection]:
@@ -225,23 +260,24 @@ class Connections:
         if self.dialect.name == "postgresql":
             # SQLAlchemy hands over its adapters too: an object of this process
             plain = {name: value for name, value in arguments.items() if name != "context"}
-            return "psycopg", plain | {"connect_timeout": CONNECT}
+            return "psycopg", plain | {"connect_timeout": int(patience.CONNECT)}
         # under REPEATABLE READ the beat of one worker would wait for every running row that another one is writing
         start = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        return "pymysql", dict(arguments) | {"connect_timeout": CONNECT, "init_command": start}
+        return "pymysql", dict(arguments) | {
+            "connect_timeout": int(patience.CONNECT),
+            "init_command": start,
+        }
 
     def close(self) -> None:
-        for engine in (self._engine, self._unhurried):
-            if engine is not None:
-                engine.dispose()
+        for engine in list(self._engines.values()):
+            engine.dispose()
 
     def forget_parent(self) -> None:
         """After a fork: the parent's connections stay the parent's, and so do the locks its threads held."""
         self._writers = FairLock()
         self._making = threading.Lock()
-        for engine in (self._engine, self._unhurried):
-            if engine is not None:
-                engine.dispose(close=False)
+        for engine in self._engines.values():
+            engine.dispose(close=False)
 
 
 # Whose transactions the code at hand runs in; a thread that asyncio.to_thread starts inherits it.
@@ -282,7 +318,7 @@ def told() -> Iterator[None]:
 
 def unusable(error: sa.exc.DBAPIError) -> bool:
     """It is the database's state, not the statement, that made it fail."""
-    if error.connection_invalidated or not READ_ONLY.isdisjoint((code(error), mysql_error(error))):
+    if error.connection_invalidated or read_only(error):
         return True
     if mysql_error(error) in STATEMENT_AT_FAULT or worth_another_try(error):
         return False
@@ -301,10 +337,31 @@ def mend(error: sa.exc.DBAPIError) -> str:
     return ""
 
 
+def dropped(error: DatabaseUnavailable) -> bool:
+    """The connection is gone; a new one may lead to a server that does better."""
+    cause = error.__cause__
+    return isinstance(cause, sa.exc.DBAPIError) and cause.connection_invalidated
+
+
 def broke(error: DatabaseUnavailable) -> bool:
     """The connection was lost under way: nobody knows whether the last statement, or the commit, came through."""
     cause = error.__cause__
-    return isinstance(cause, sa.exc.DBAPIError) and cause.connection_invalidated
+    return isinstance(cause, sa.exc.DBAPIError) and cause.connection_invalidated and not read_only(cause)
+
+
+def read_only(error: sa.exc.DBAPIError) -> bool:
+    """The server takes no writes: it became a standby, or was set so."""
+    return not READ_ONLY.isdisjoint((code(error), mysql_error(error)))
+
+
+def drop_read_only(context: sa.engine.ExceptionContext) -> None:
+    """Drop a connection to a server that takes no writes any more, and all that are idle.
+
+    A new one may reach the server that took over, and an old session may stay read-only when its server is not any more.
+    """
+    said = context.sqlalchemy_exception
+    if isinstance(said, sa.exc.DBAPIError) and read_only(said):
+        context.is_disconnect = True
 
 
 def code(error: sa.exc.DBAPIError) -> str | None:
@@ -420,59 +477,61 @@ def use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(random.uniform(0.001, 0.02))
 
 
-def postgresql_engine(url: URL, *, pgbouncer: bool, answer: float | None) -> Engine:
+def postgresql_engine(url: URL, *, pgbouncer: bool, limited: bool, **how: Any) -> Engine:
     try:
         import psycopg  # noqa: F401
     except ImportError:
         raise MissingExtra("psycopg", "postgresql") from None
-    connect: dict[str, Any] = {"connect_timeout": CONNECT, "application_name": "dumbwaiter"}
+    connect: dict[str, Any] = {"application_name": "dumbwaiter"}
+    if not limited:
+        connect["connect_timeout"] = int(patience.CONNECT)
     if pgbouncer:
         # in transaction mode the next statement may meet another server connection, which knows no prepared statements
         connect["prepare_threshold"] = None
     else:
         # one row that somebody's open transaction holds must not stop a worker; a pooler refuses such options
-        connect["options"] = with_option(url, f"-c lock_timeout={LOCK_WAIT}s")
-    engine = sa.create_engine(url, connect_args=connect, pool_size=5, max_overflow=20, pool_pre_ping=True)
-    if answer is not None:
-        limit_answers(engine, answer)
+        ours = f"-c lock_timeout={LOCK_WAIT}s"
+        if limited:
+            ours += f" -c idle_in_transaction_session_timeout={patience.ORPHANED}s"
+        connect["options"] = with_option(url, ours)
+    engine = sa.create_engine(url, connect_args=connect, **how)
+    if limited:
+        sa.event.listen(engine, "do_connect", connect_postgresql)
     return engine
 
 
-def limit_answers(engine: Engine, seconds: float) -> None:
-    """Give up on a PostgreSQL server that does not answer. Neither libpq nor psycopg has a setting for that."""
-    import psycopg
+def connect_postgresql(_dialect: Any, _record: Any, arguments: Any, named: Any) -> Any:
+    return impatient.postgresql().connect(
+        *arguments, **{"connect_timeout": max(2, int(worth_connecting()))} | named
+    )
 
-    class Impatient(psycopg.Connection[Any]):
-        def wait(self, gen: Any, *args: Any, **how: Any) -> Any:
-            return super().wait(self._limited(gen), *args, **how)
 
-        def _limited(self, talk: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            until = time.monotonic() + seconds
-            try:
-                wanted = next(talk)
-                while True:
-                    # psycopg comes back ten times a second, with nothing if nothing was heard
-                    heard = yield wanted
-                    if not heard and time.monotonic() > until:
-                        self.pgconn.finish()  # so that the pool sees that it is dead
-                        raise psycopg.OperationalError(f"the server has not answered for {seconds:.0f} s")
-                    wanted = talk.send(heard)
-            except StopIteration as end:
-                return end.value
+def worth_connecting() -> float:
+    """How long a new connection may take to make. Raises DatabaseUnavailable if there is no time left for one."""
+    left = patience.left(patience.CONNECT)
+    if left < patience.LEAST:
+        raise DatabaseUnavailable("the database has not answered in time")
+    return left
 
-    def connect(_dialect: Any, _record: Any, arguments: Any, named: Any) -> Any:
-        return Impatient.connect(*arguments, **named)
 
-    sa.event.listen(engine, "do_connect", connect)
+def ping_briefly(engine: Engine) -> None:
+    """Give up a pooled connection that has fallen silent while there is still time to make another one."""
+    ping = engine.dialect.do_ping
+
+    def brief(connection: Any) -> bool:
+        with patience.within(patience.PING):
+            return ping(connection)
+
+    engine.dialect.do_ping = brief  # type: ignore[method-assign, assignment]
 
 
 def with_option(url: URL, option: str) -> str:
-    """This option, and those in the address, which win."""
+    """These options, and those in the address, which win."""
     given = url.query.get("options", "")
     return f"{option} {given if isinstance(given, str) else ' '.join(given)}".strip()
 
 
-def mysql_engine(url: URL, *, answer: float | None) -> Engine:
+def mysql_engine(url: URL, *, limited: bool, **how: Any) -> Engine:
     try:
         import pymysql  # noqa: F401
     except ImportError:
@@ -481,18 +540,21 @@ def mysql_engine(url: URL, *, answer: float | None) -> Engine:
         f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {LOCK_WAIT}, "
         "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'"
     )
-    return sa.create_engine(
+    if limited:
+        # to MySQL, which has nothing of the kind, this is a comment
+        start += f" /*M! , idle_transaction_timeout = {patience.ORPHANED} */"
+    engine = sa.create_engine(
         url,
-        connect_args={
-            "connect_timeout": CONNECT,
-            "read_timeout": answer,
-            "write_timeout": answer,
-            "init_command": start,
-        },
+        connect_args={"init_command": start},
         # under REPEATABLE READ a SKIP LOCKED select locks gaps, and claimers stand in each other's way
         isolation_level="READ COMMITTED",
-        pool_size=5,
-        max_overflow=20,
-        pool_pre_ping=True,
         pool_recycle=3600,
+        **how,
     )
+    if limited:
+        sa.event.listen(engine, "do_connect", connect_mysql)
+    return engine
+
+
+def connect_mysql(_dialect: Any, _record: Any, arguments: Any, named: Any) -> Any:
+    return impatient.mysql()(*arguments, **{"connect_timeout": worth_connecting()} | named)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import KeyContended
+from dumbwaiter.store import patience
 from dumbwaiter.store.types import Id, Json, Timestamp, sortable
 
 Instant = datetime | sa.ColumnElement[Any]
@@ -113,7 +114,7 @@ class PostgreSQL(Dialect):
     def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
         if own:
             connection.execute(lock_timeout(f"{PATIENCE:.0f}s"))
-            with contended(POSTGRESQL_LOCKED):
+            with contended(POSTGRESQL_LOCKED), patience.allowing(PATIENCE + 1):
                 yield
             return
         if getattr(connection.connection.driver_connection, "autocommit", False):
@@ -211,7 +212,8 @@ class MySQL(Dialect):
             yield
             return
         name = f"dw:{key[:56]}"  # lock names have at most 64 characters on MySQL
-        taken = connection.execute(sa.select(sa.func.get_lock(name, PATIENCE))).scalar()
+        with patience.allowing(PATIENCE + 1):
+            taken = connection.execute(sa.select(sa.func.get_lock(name, PATIENCE))).scalar()
         connection.commit()
         if taken != 1:
             raise KeyContended(STAYED_LOCKED)
@@ -226,7 +228,7 @@ class MySQL(Dialect):
     @contextlib.contextmanager
     def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
         if own:  # our connections have this timeout always
-            with contended(MYSQL_LOCKED):
+            with contended(MYSQL_LOCKED), patience.allowing(PATIENCE + 1):
                 yield
             return
         before = connection.execute(sa.text("SELECT @@innodb_lock_wait_timeout")).scalar()

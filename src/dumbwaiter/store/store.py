@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, UnknownTask
+from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, OutcomeUnknown, UnknownTask
 from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
-from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, steps, waking
+from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, patience, steps, waking
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Concern, Want
-from dumbwaiter.store.connections import TRIES, Connections, Undone, broke
+from dumbwaiter.store.connections import TRIES, Connections, Undone, broke, dropped
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.foreign import Statement, driver_form, statement
 from dumbwaiter.store.rows import (
@@ -47,6 +48,22 @@ LARGEST_CLOCK_OFFSET = timedelta(seconds=5)
 
 LOWEST = "00000000-0000-0000-0000-000000000000"
 HIGHEST = LOWEST.replace("0", "f")
+# Thousands of tasks in one transaction take their time, of a server that has answered by then.
+BATCH_SECONDS = 60.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def for_a_request(method: Callable[Concatenate[Store, P], R]) -> Callable[Concatenate[Store, P], R]:
+    """A method that somebody behind a request waits for: it has its answer, or an error, within `request_timeout`."""
+
+    @functools.wraps(method)
+    def answered(self: Store, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.connections.for_a_request():
+            return method(self, *args, **kwargs)
+
+    return answered  # type: ignore[return-value] # its `self` may not be given by name
 
 
 class Store:
@@ -59,7 +76,11 @@ class Store:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.connections = Connections(settings.database, pgbouncer=settings.pgbouncer)
+        self.connections = Connections(
+            settings.database,
+            pgbouncer=settings.pgbouncer,
+            request=settings.request_timeout.total_seconds(),
+        )
         self.tables = Tables(settings.table_prefix, settings.schema, self.connections.dialect.name)
         self.db = Database(self.tables, self.connections.dialect)
         self.schema = Schema(self.connections, self.tables, settings)
@@ -71,6 +92,7 @@ class Store:
         """Which database it is: "sqlite", "postgresql" or "mysql"."""
         return self.connections.dialect.name
 
+    @for_a_request
     def now(self) -> datetime:
         """What the database's clock says."""
         now = self.db.dialect.now()
@@ -108,6 +130,7 @@ class Store:
 
     # producing
 
+    @for_a_request
     def enqueue(
         self, new: NewTask, *, connection: Any = None, now: datetime | None = None
     ) -> tuple[Task, bool]:
@@ -124,23 +147,35 @@ class Store:
         if connection is not None:
             with self._callers.borrowed(connection) as theirs, explained():
                 return self._enqueue(theirs, new, now, own=False)
-        try:
-            task, created = self._enqueue_alone(new, now)
-        except DatabaseUnavailable as error:
-            if not broke(error):
-                raise
-            # the commit may have come through all the same: under its id the task cannot be inserted twice
-            task, created = self._enqueue_alone(new, now)
+        task, created = self._enqueue_alone(new, now)
         if created and startable(task):
             self._woken([task.queue])
         return task, created
 
     def _enqueue_alone(self, new: NewTask, now: datetime | None) -> tuple[Task, bool]:
-        """Enqueue in a transaction of our own."""
+        """Enqueue in a transaction of our own; once more if the connection was lost.
+
+        Its commit may have come through all the same: under its id the task cannot be inserted twice.
+        """
         alone = new.active_key is None and new.request_key is None and self.kind != "postgresql"
-        return self.connections.again(
-            lambda own: self._enqueue(own, new, now, own=True), single=alone, key=new.active_key
-        )
+        begun = False
+
+        def work(own: Connection) -> tuple[Task, bool]:
+            nonlocal begun
+            begun = True
+            return self._enqueue(own, new, now, own=True)
+
+        lost: list[DatabaseUnavailable] = []
+        while True:
+            try:
+                return self.connections.again(work, single=alone, key=new.active_key)
+            except DatabaseUnavailable as error:
+                lost.append(error)
+                if len(lost) == 1 and dropped(error):
+                    continue
+                if begun and any(broke(one) for one in lost):
+                    raise OutcomeUnknown(new.id, str(lost[0])) from error
+                raise
 
     def _enqueue(
         self, connection: Connection, new: NewTask, given: datetime | None, *, own: bool
@@ -156,6 +191,7 @@ class Store:
             self._announce(connection, [new.queue])
         return task, created
 
+    @for_a_request
     def enqueue_many(
         self,
         new: NewTask,
@@ -175,7 +211,7 @@ class Store:
             self.connections.again(lambda own: self._enqueue_many(own, new, bodies, now))
         except DatabaseUnavailable as error:
             # the commit may have come through all the same, and then all of them are there
-            if not broke(error) or not self._exists(bodies[0][0]):
+            if not broke(error) or not self._exists(bodies[0][0], lost=error):
                 raise
         if not new.delay and new.run_at is None:
             self._woken([new.queue])
@@ -183,20 +219,26 @@ class Store:
     def _enqueue_many(
         self, connection: Connection, new: NewTask, bodies: Sequence[tuple[str, str]], given: datetime | None
     ) -> None:
-        batches.insert(self.db, connection, new, bodies, self.db.now(given))
+        with patience.allowing(BATCH_SECONDS):
+            batches.insert(self.db, connection, new, bodies, self.db.now(given))
         if not new.delay and new.run_at is None:
             self._announce(connection, [new.queue])
 
-    def _exists(self, task_id: str) -> bool:
-        with self.connections.reading() as connection:
-            return self._read(connection, task_id) is not None
+    def _exists(self, task_id: str, *, lost: DatabaseUnavailable) -> bool:
+        try:
+            with self.connections.reading() as connection:
+                return self._read(connection, task_id) is not None
+        except DatabaseUnavailable as error:
+            raise OutcomeUnknown(task_id, str(lost)) from error
 
+    @for_a_request
     def statement(self, new: NewTask, driver: str) -> Statement:
         """The same as one statement for a driver that we do not drive. Raises InvalidOption."""
         enqueueing.refuse_unstorable(new)
         self.schema.ensure()
         return statement(self.db, new, driver)
 
+    @for_a_request
     def cancel(self, task_id: str, *, why: str = "cancelled on request", now: datetime | None = None) -> Task:
         """Cancel a task that waits; ask the worker of one that runs. Raises UnknownTask, IllegalMove (it has ended)."""
         if not is_id(task_id):
@@ -210,6 +252,7 @@ class Store:
         self._woken([task.queue])
         return task
 
+    @for_a_request
     def note_retry(self, old: Task, new: Task) -> None:
         """Let a finished task name the one that was made from it."""
         tasks = self.tables.tasks
@@ -235,6 +278,7 @@ class Store:
         statement = sa.select(files).where(files.c.task_id == task_id).order_by(files.c.name)
         return tuple(to_file(row) for row in connection.execute(statement).mappings())
 
+    @for_a_request
     def get(self, task_id: str) -> Task:
         """The task with its files. Raises UnknownTask."""
         if not is_id(task_id):
@@ -246,6 +290,7 @@ class Store:
             raise UnknownTask(task_id)
         return task
 
+    @for_a_request
     def find(
         self,
         *,
@@ -280,6 +325,7 @@ class Store:
         with self.connections.reading() as connection:
             return [to_task(row) for row in connection.execute(statement).mappings()]
 
+    @for_a_request
     def ids_from(self, beginning: str, *, limit: int = 5) -> list[str]:
         """The ids that begin so, the newest first; none for what cannot be the beginning of one."""
         lowest, highest = (beginning + padding[len(beginning) :] for padding in (LOWEST, HIGHEST))
@@ -291,6 +337,7 @@ class Store:
         with self.connections.reading() as connection:
             return [str(found) for found in connection.execute(statement).scalars()]
 
+    @for_a_request
     def attempts(self, task_id: str) -> list[Attempt]:
         """The attempts of a task that ended, the first one first."""
         if not is_id(task_id):
@@ -301,6 +348,7 @@ class Store:
         with self.connections.reading() as connection:
             return [to_attempt(row) for row in connection.execute(statement).mappings()]
 
+    @for_a_request
     def workers(self) -> list[WorkerRow]:
         self.schema.ensure()
         workers = self.tables.workers

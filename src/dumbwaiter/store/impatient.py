@@ -1,0 +1,97 @@
+"""Driver connections that give up on a server which does not answer. No driver has a setting for the whole of an answer.
+
+psycopg has none at all; PyMySQL's counts anew with each byte, so that one byte a second was an answer for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Generator
+from typing import Any
+
+from dumbwaiter.store import patience
+
+SERVER_LOST = 2013
+
+
+def said(limit: float) -> str:
+    return f"the server has not answered for {limit:.0f} s"
+
+
+@functools.cache
+def postgresql() -> Any:
+    """The class of psycopg's connections, with a limit."""
+    import psycopg
+
+    class Impatient(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **how: Any) -> Any:
+            return super().wait(self._limited(gen), *args, **how)
+
+        def _limited(self, talk: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            began, until = time.monotonic(), patience.until(patience.ANSWER)
+            try:
+                wanted = next(talk)
+                while True:
+                    # psycopg comes back ten times a second, with nothing if nothing was heard
+                    heard = yield wanted
+                    if not heard and time.monotonic() > until:
+                        self.pgconn.finish()  # so that the pool sees that it is dead
+                        raise psycopg.OperationalError(said(time.monotonic() - began))
+                    wanted = talk.send(heard)
+            except StopIteration as end:
+                return end.value
+
+    return Impatient
+
+
+@functools.cache
+def mysql() -> Any:
+    """The class of PyMySQL's connections, with a limit."""
+    import pymysql
+
+    plain: Any = pymysql.connections.Connection  # its stubs know nothing of what is overridden here
+
+    class Impatient(plain):  # type: ignore[misc]
+        _until = 0.0
+        _began = 0.0
+
+        def connect(self, sock: Any = None) -> None:
+            self._clock(self.connect_timeout)
+            super().connect(sock)
+
+        def _execute_command(self, command: Any, sql: Any) -> None:
+            self._clock(patience.ANSWER)
+            super()._execute_command(command, sql)
+
+        def _clock(self, limit: float) -> None:
+            self._began = time.monotonic()
+            self._until = patience.until(limit)
+            # once for each command: settimeout() lets go of the interpreter's lock
+            self._read_timeout = self._write_timeout = max(self._until - self._began, 0.01)
+
+        def _read_bytes(self, num_bytes: int) -> bytes:
+            """As PyMySQL reads them, but in pieces, and until an instant instead of so long for each."""
+            heard = b""
+            while len(heard) < num_bytes:
+                try:
+                    left = self._until - time.monotonic()
+                    if left <= 0:
+                        raise TimeoutError
+                    if heard or self._sock.gettimeout() is None:
+                        self._sock.settimeout(left)
+                    piece = self._rfile.read1(num_bytes - len(heard))
+                except TimeoutError:
+                    raise self._lost(said(time.monotonic() - self._began)) from None
+                except OSError as error:
+                    raise self._lost(f"the connection was lost: {error}") from None
+                if not piece:
+                    raise self._lost("the server closed the connection")
+                heard += piece
+            return heard
+
+        def _lost(self, why: str) -> pymysql.err.OperationalError:
+            self._force_close()
+            return pymysql.err.OperationalError(SERVER_LOST, why)
+
+    return Impatient
