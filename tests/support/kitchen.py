@@ -233,3 +233,17 @@ def blink(ctx: TaskContext) -> str:
     """20 to 60 ms, and hears of no stop."""
     time.sleep(random.uniform(0.02, 0.06))
     return "blinked"
+
+
+@waiter.task("charge")
+def charge(ctx: TaskContext) -> None:
+    """Has its effect, and then takes so long that its worker can be killed before the end is written."""
+    with noted(ctx):
+        note("effect", ctx, key=ctx.idempotency_key)
+        if ctx.task.attempt == 1:
+            time.sleep(60)
+
+
+@waiter.task("charge-at-most-once", max_crashes=0)
+def charge_at_most_once(ctx: TaskContext) -> None:
+    charge(ctx)
