@@ -1,0 +1,183 @@
+"""`./dev bench`: measures Dumbwaiter beside other queues, in one run; see docs/explanation/performance.md for the method.
+
+./dev bench queue                       everything, three rounds: some hours
+./dev bench queue --measures drain,nap --queues dumbwaiter,pgqueuer --databases postgresql --rounds 3
+./dev bench queue --quick               sees that all of it works, with numbers that mean nothing
+./dev bench show bench/results/X.json   the tables and the chart of an earlier run
+./dev bench plans                       the plans of the hot statements on a million rows
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import chart, environments, plans, report, results, servers
+from bench.contestants import OURS, QUEUES, SERVERS, Contestant, chosen
+from bench.measures import MEASURES, Counts, Measure
+from bench.results import Result, Results
+from bench.servers import Server
+from bench.sizes import FULL, QUICK, Sizes
+from bench.trials import Failed, Trial
+
+RESULTS = Path(__file__).with_name("results")
+DATABASES = [name for name in SERVERS if name != "rabbitmq"]
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words say."""
+    given = parser().parse_args(words)
+    status: int = given.word(given)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="./dev bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    words = top.add_subparsers(required=True, metavar="WORD")
+
+    queue = words.add_parser("queue", help="measure queues")
+    queue.set_defaults(word=measure_queues)
+    queue.add_argument("--measures", type=several(MEASURES), default=list(MEASURES), metavar="NAME,…")
+    queue.add_argument(
+        "--queues", "--peers", type=several(QUEUES), default=list(QUEUES), metavar="NAME,…", dest="queues",
+        help="who is measured beside us, which is always",
+    )  # fmt: skip
+    queue.add_argument("--databases", type=several(SERVERS), default=list(SERVERS), metavar="NAME,…")
+    queue.add_argument("--rounds", type=int, default=3)
+    queue.add_argument("--quick", action="store_true", help="few tasks: to see that it works")
+    queue.add_argument(
+        "--here",
+        action="store_true",
+        help="measure ourselves in this Python, not in an environment of its own",
+    )
+    queue.add_argument("--out", type=Path, help="where the JSON goes (bench/results/DATE.json)")
+    queue.add_argument("--chart", type=Path, help="where the chart goes (beside the JSON)")
+
+    shown = words.add_parser("show", help="the tables and the chart of an earlier run")
+    shown.set_defaults(word=show_earlier)
+    shown.add_argument("path", type=Path)
+    shown.add_argument("--chart", type=Path)
+
+    planned = words.add_parser("plans", help="the plans of the hot statements on a million rows")
+    planned.set_defaults(word=show_plans)
+    planned.add_argument("--databases", type=several(DATABASES), default=DATABASES, metavar="NAME,…")
+    planned.add_argument("--quick", action="store_true", help="few rows: to see that it works")
+    return top
+
+
+def several(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Names out of these, with commas between them."""
+
+    def names(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := [name for name in given if name not in known]:
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+        return given
+
+    return names
+
+
+def measure_queues(given: argparse.Namespace) -> int:
+    """All measures of all contestants, round after round, so that a slow drift of the machine hits everybody alike."""
+    sizes = QUICK if given.quick else FULL
+    wanted = chosen({OURS, *given.queues}, set(given.databases))
+    pythons = interpreters(wanted, here=given.here)
+    out = given.out or RESULTS / f"{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
+    with servers.started({one.server for one in wanted if one.queue in pythons}) as running:
+        contestants = [one for one in wanted if one.queue in pythons and one.server in running]
+        versions = {name: server.version for name, server in running.items()}
+        machine = results.machine(versions, dataclasses.asdict(sizes))
+        found = Results(out, machine, {one.name: one.settings for one in contestants})
+        run = Run(running, pythons, sizes)
+        for number in range(1, given.rounds + 1):
+            for measure in (MEASURES[name] for name in given.measures):
+                for one in contestants:
+                    if measure.takes_part(one):
+                        result = run.taken(number, measure, one)
+                        found.add(result)
+                        tell(result)
+    return shown_and_drawn(found, given.chart or out.with_suffix(".svg"))
+
+
+@dataclass
+class Run:
+    """What every measurement of a run shares: servers, interpreters, sizes."""
+
+    servers: Mapping[str, Server]
+    pythons: Mapping[str, Path]
+    sizes: Sizes
+    counts: Counts = field(default_factory=dict)
+
+    def taken(self, number: int, measure: Measure, one: Contestant) -> Result:
+        """One measurement. Whatever goes wrong in it is its result, and the run goes on."""
+        with tempfile.TemporaryDirectory(prefix="dumbwaiter-bench-", dir=servers.big_directory()) as home:
+            trial = Trial(one, self.servers[one.server], self.pythons[one.queue], Path(home))
+            try:
+                values = measure.take(trial, self.sizes, self.counts)
+            except Exception as error:  # noqa: BLE001 - a queue of somebody else's may fail in any way
+                return Result(number, one.name, measure.name, failure=told(error))
+            finally:
+                trial.close()
+        return Result(number, one.name, measure.name, values, load=os.getloadavg()[0])
+
+
+def told(error: Exception) -> str:
+    """Why a measurement does not count."""
+    name = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
+    return f"{name}{error}"[:500]
+
+
+def tell(result: Result) -> None:
+    """A line for who waits."""
+    said = f"does not count: {result.failure}" if result.failure else report.line(result.values)
+    print(
+        f"round {result.round}  {result.contestant:24} {result.measure:9} {said}", file=sys.stderr, flush=True
+    )
+
+
+def interpreters(wanted: Sequence[Contestant], *, here: bool) -> dict[str, Path]:
+    """The Python of each queue; those that cannot be had are told and left out."""
+    pythons: dict[str, Path] = {}
+    for queue in dict.fromkeys(one.queue for one in wanted):
+        if queue == OURS and here:
+            pythons[queue] = Path(sys.executable)
+            continue
+        try:
+            pythons[queue] = environments.python_of(queue)
+        except environments.Unavailable as error:
+            print(f"bench: without {queue}: {error}", file=sys.stderr)
+    return pythons
+
+
+def show_earlier(given: argparse.Namespace) -> int:
+    return shown_and_drawn(results.read(given.path), given.chart)
+
+
+def shown_and_drawn(found: Results, picture: Path | None) -> int:
+    """Print the tables, draw the chart. A measurement that does not count makes the run fail; a must that is missed does not."""
+    report.show(found)
+    if picture is not None:
+        picture.write_text(chart.svg(found.medians), encoding="utf-8")
+        print(f"bench: {found.path}, {picture}", file=sys.stderr)
+    return 1 if found.failures else 0
+
+
+def show_plans(given: argparse.Namespace) -> int:
+    sizes = QUICK if given.quick else FULL
+    with servers.started(set(given.databases)) as running:
+        return 1 if plans.show(plans.look(running, sizes.planned)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
