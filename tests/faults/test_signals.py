@@ -76,7 +76,7 @@ def all_ended_as_if_nothing_had_been(waiter: Dumbwaiter, tasks: list[Any]) -> No
     ("inside", "stop"),
     [
         pytest.param((), term_to_it, id="to the worker alone", marks=pytest.mark.long),
-        pytest.param((), term_to_its_group, id="to its group"),
+        pytest.param((), term_to_its_group, id="to its group", marks=pytest.mark.long),
         pytest.param(CONTAINER, term_to_process_1, id="to process 1", marks=in_container),
     ],
 )
@@ -123,6 +123,7 @@ def test_two_terms_hand_back_what_runs_and_it_runs_again(here: Place, waiter: Du
     ]
 
 
+@pytest.mark.long
 def test_an_idle_worker_ends_at_once(here: Place, waiter: Dumbwaiter) -> None:
     worker = here.start_worker()
     until(lambda: "started" in here.log())

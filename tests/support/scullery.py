@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import re
+import socket
 import subprocess
+import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 
 from dumbwaiter import Dumbwaiter, Retry, TaskContext
+from tests.support import kitchen
+from tests.support.kitchen import noted
 
-waiter = Dumbwaiter(app="tests.support.scullery:waiter")
+waiter = Dumbwaiter()
 ONCE = Retry(max_retries=0)
+SHORT = timedelta(seconds=1)
+LONG = 40.0
 
 # A middle process that is killed leaves a grandchild to whoever takes orphans in; that one ends a moment later.
 MIDDLE = "sleep 0.1 & exec sleep 60"
@@ -33,3 +44,111 @@ def orphan_process(ctx: TaskContext) -> None:
 @waiter.task("orphan-command")
 def orphan_command(ctx: TaskContext) -> None:
     ctx.run(["sh", "-c", f"sh -c '{MIDDLE}' & sleep 0.05; kill -9 $!"])
+
+
+def sleep() -> None:
+    time.sleep(LONG)
+
+
+def receive() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(LONG)
+        ours.recv(1)
+
+
+def spin() -> None:
+    until = time.monotonic() + LONG
+    while time.monotonic() < until:
+        pass
+
+
+def acquire() -> None:
+    lock = threading.Lock()
+    with lock:
+        lock.acquire(timeout=LONG)
+
+
+def run_another() -> None:
+    subprocess.run(["sleep", str(LONG)], check=True)
+
+
+def match() -> None:
+    """C code that never lets go of the interpreter."""
+    re.match("(a+)+$", "a" * 40 + "b")
+
+
+BLOCKING: dict[str, Callable[[], None]] = {
+    "sleep": sleep,
+    "receive": receive,
+    "spin": spin,
+    "acquire": acquire,
+    "run-another": run_another,
+    "match": match,
+}
+
+
+@waiter.task("block-thread", timeout=SHORT, retry=ONCE)
+def block_thread(ctx: TaskContext, how: str) -> None:
+    with noted(ctx):
+        BLOCKING[how]()
+
+
+@waiter.task("block-process", timeout=SHORT, retry=ONCE, isolate=True)
+def block_process(ctx: TaskContext, how: str) -> None:
+    with noted(ctx):
+        BLOCKING[how]()
+
+
+@waiter.task("block-coroutine", timeout=SHORT, retry=ONCE)
+async def block_coroutine(ctx: TaskContext, how: str) -> None:
+    with noted(ctx):
+        BLOCKING[how]()
+
+
+def swallow(ctx: TaskContext) -> None:
+    until = time.monotonic() + LONG
+    while time.monotonic() < until:
+        try:
+            time.sleep(0.02)
+            ctx.check()
+        except Exception:  # noqa: BLE001
+            continue
+
+
+@waiter.task("swallow-thread", timeout=SHORT, retry=ONCE)
+def swallow_thread(ctx: TaskContext) -> None:
+    with noted(ctx):
+        swallow(ctx)
+
+
+@waiter.task("swallow-process", timeout=SHORT, retry=ONCE, isolate=True)
+def swallow_process(ctx: TaskContext) -> None:
+    with noted(ctx):
+        swallow(ctx)
+
+
+@waiter.task("swallow-coroutine", timeout=SHORT, retry=ONCE)
+async def swallow_coroutine(ctx: TaskContext) -> None:
+    until = time.monotonic() + LONG
+    with noted(ctx):
+        while time.monotonic() < until:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.02)
+
+
+@waiter.task("shield-coroutine", timeout=SHORT, retry=ONCE)
+async def shield_coroutine(ctx: TaskContext) -> None:
+    with noted(ctx):
+        await asyncio.shield(asyncio.shield(asyncio.sleep(LONG)))
+
+
+@waiter.task("shield-process", timeout=SHORT, retry=ONCE, isolate=True)
+async def shield_process(ctx: TaskContext) -> None:
+    with noted(ctx):
+        await asyncio.shield(asyncio.shield(asyncio.sleep(LONG)))
+
+
+# clean ones beside them
+for name in ("nap", "doze"):
+    waiter.registry.add(kitchen.waiter.registry[name])

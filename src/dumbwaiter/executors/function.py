@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import logging
 import threading
+import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
@@ -113,24 +115,29 @@ class ThreadExecutor:
 
 
 class LoopExecutor:
-    """Coroutines, on an event loop of the worker's own that runs on one thread."""
+    """Coroutines, on an event loop of the worker's own that runs on one thread.
+
+    A coroutine that blocks its loop cannot be ended, nor can anything else on that loop go on. So when a stop has not been
+    heard on the loop for the whole grace time, the coroutines after it, and those that wait to begin, get another loop.
+    """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: dict[asyncio.AbstractEventLoop, threading.Thread] = {}
+        self._waiting: set[Running] = set()
+        self._heard: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                try:
-                    self._thread = start_thread(self._serve, loop, name="dumbwaiter-loop")
-                except CannotStartThread:
-                    loop.close()
-                    raise
-                self._loop = loop
-            return self._loop
+        if self._loop is None:
+            loop = asyncio.new_event_loop()
+            try:
+                self._threads[loop] = start_thread(self._serve, loop, name="dumbwaiter-loop")
+            except CannotStartThread:
+                loop.close()
+                raise
+            self._loop = loop
+        return self._loop
 
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -141,9 +148,17 @@ class LoopExecutor:
             loop.close()
 
     def start(self, running: Running) -> None:
-        self._running_loop().call_soon_threadsafe(self._begin, running)
+        with self._lock:
+            loop = self._running_loop()
+            self._waiting.add(running)
+        loop.call_soon_threadsafe(self._begin, running)
 
     def _begin(self, running: Running) -> None:
+        with self._lock:
+            # on another loop meanwhile, or asked to stop before it began
+            if running not in self._waiting:
+                return
+            self._waiting.discard(running)
         loop = asyncio.get_running_loop()
         running.handle = loop.create_task(self._run(running))
         # a task that is cancelled before its first step never gets there, and says nothing of its end
@@ -166,23 +181,44 @@ class LoopExecutor:
 
     def ask(self, running: Running) -> None:
         with self._lock:
-            loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._cancel, running)
+            unbegun = running in self._waiting
+            self._waiting.discard(running)
+        if unbegun:
+            running.complete(Ended(error=cancelled(running)))
+        elif running.handle is not None:
+            # a loop that was closed has nothing left to cancel
+            with contextlib.suppress(RuntimeError):
+                running.handle.get_loop().call_soon_threadsafe(self._cancel, running)
 
-    @staticmethod
-    def _cancel(running: Running) -> None:
-        if running.handle is not None:
-            running.handle.cancel()
+    def _cancel(self, running: Running) -> None:
+        self._heard.add(running)
+        running.handle.cancel()
 
     def kill(self, running: Running) -> bool:
         """A coroutine that swallows its cancellation, or blocks the loop, cannot be ended: it is abandoned."""
+        if not running.ended and running.handle is not None and running not in self._heard:
+            self._leave(running.handle.get_loop())
         return running.ended
+
+    def _leave(self, blocked: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            if self._loop is not blocked:
+                return
+            self._loop = None
+            waiting = list(self._waiting)
+            with contextlib.suppress(CannotStartThread):
+                loop = self._running_loop()
+                for one in waiting:
+                    loop.call_soon_threadsafe(self._begin, one)
+        log.warning("a coroutine blocks the event loop; what comes after it runs on another one")
 
     def close(self) -> None:
         with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is not None:
+            self._loop, threads = None, dict(self._threads)
+            self._threads.clear()
+        for loop in threads:
             loop.call_soon_threadsafe(loop.stop)
-            if self._thread is not None:
-                self._thread.join(1)
+        until = time.monotonic() + 1
+        for thread in threads.values():
+            # one that is blocked is left behind
+            thread.join(max(until - time.monotonic(), 0))
