@@ -15,13 +15,15 @@ def dumps(value: Any) -> str:
     """Compact JSON text. Raises ValueError with the path and the fault of the first thing that is not JSON."""
     for path, fault in faults(value):
         raise ValueError(f"{path}: {fault}" if path else fault)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return ENCODER.encode(value)
 
 
 def loads(text: str | bytes) -> Any:
     """The value of a JSON text. Raises ValueError for what is none, and for what `dumps` would refuse to write."""
+    if not isinstance(text, str):
+        text = text.decode(json.detect_encoding(text))
     try:
-        return json.loads(text, parse_constant=no_constant, parse_float=finite)
+        return DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -35,6 +37,11 @@ def finite(digits: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{digits[:40]} is too large for a number")
     return number
+
+
+# json.dumps and json.loads with settings of one's own make a new one for each call, which takes longer than the work
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 def faults(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -57,7 +57,10 @@ class Workdirs:
 
     def remove(self, task: Task) -> None:
         """Remove what the attempt left there, whatever it did to it."""
-        removed(self.path(task))
+        path = self.path(task)
+        # most attempts never made it
+        if os.path.lexists(path):
+            removed(path)
 
     def close(self) -> None:
         """Remove what is left and give up the lock; what cannot be removed is left to a later sweep."""

@@ -87,6 +87,8 @@ class Finisher:
 
 def tell(end: Finish, status: Status) -> None:
     """One line for each end of an attempt: what it was, how it went, and what comes next."""
+    if status is Status.SUCCESS and not log.isEnabledFor(logging.INFO):
+        return
     task, outcome = end.task, end.outcome
     name = f"{task.task_type} {task.id}, attempt {task.attempt}"
     match outcome.kind:
