@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -71,7 +72,7 @@ class Trial:
     sessions_before: int = 0
     slowest_end: float = 0.0
 
-    def enqueue(self, task_type: str, seconds: float, **options: object) -> Task:
+    def enqueue(self, task_type: str, seconds: float, **options: Any) -> Task:
         task = self.waiter.enqueue(task_type, {"seconds": seconds}, **options)
         self.accepted.add(task.id)
         return task
