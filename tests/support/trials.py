@@ -12,11 +12,11 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -24,6 +24,7 @@ import pytest
 from fastapi import FastAPI
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.errors import IllegalMove, StoreError
 from dumbwaiter.executors.guardian import Process, descendants, process, processes
 from dumbwaiter.integrations.fastapi import router
 from dumbwaiter.strict_json import loads
@@ -35,6 +36,7 @@ from tests.support.serving import serving
 from tests.support.waiting import until
 from tests.support.workers import Entry, Place, place
 
+Found = TypeVar("Found")
 FEAST = "tests.support.feast:waiter"
 # How long the processes of a killed worker may be seen after it: on a busy machine everything takes its time.
 GONE = 10.0
@@ -64,6 +66,7 @@ class Trial:
     waiter: Dumbwaiter
     chance: random.Random
     accepted: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     silences: list[Silence] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
@@ -73,9 +76,22 @@ class Trial:
     slowest_end: float = 0.0
 
     def enqueue(self, task_type: str, seconds: float, **options: Any) -> Task:
-        task = self.waiter.enqueue(task_type, {"seconds": seconds}, **options)
+        """Ask for a task until it is accepted: the same request asked again is the same task."""
+        request = str(self.chance.random())
+        task = insisted(
+            lambda: self.waiter.enqueue(task_type, {"seconds": seconds}, request_key=request, **options)
+        )
         self.accepted.add(task.id)
         return task
+
+    def cancel(self) -> None:
+        """Cancel any task that runs at this moment, if it still does."""
+        running = [task for task in self.look() if task.status is Status.RUNNING]
+        if running:
+            task = self.chance.choice(running)
+            with suppress(IllegalMove):
+                insisted(lambda: self.waiter.cancel(task.id))
+                self.cancelled.add(task.id)
 
     def enqueue_any(self, number: int, longest: float = 1.0) -> None:
         """So many tasks of any kind, some of them under a key that another one may hold."""
@@ -136,7 +152,7 @@ class Trial:
 
     def look(self) -> list[Task]:
         """All tasks in one look; those that were final at an earlier one have not changed."""
-        tasks = self.waiter.find(limit=100_000)
+        tasks = insisted(lambda: self.waiter.find(limit=100_000))
         for task in tasks:
             before = self.final.setdefault(task.id, task) if task.status.final else self.final.get(task.id)
             assert before in (None, task), f"final task {task.id} changed: {differences(before, task)}"
@@ -191,6 +207,15 @@ def through_proxy(here: Trial) -> Iterator[Proxy]:
         yield proxy
 
 
+def insisted(work: Callable[[], Found]) -> Found:
+    """Do it until the database is there: a trial may have ended the sessions of the trial itself."""
+    for _ in range(100):
+        with suppress(StoreError):
+            return work()
+        time.sleep(0.1)
+    return work()
+
+
 # what must be true at the end
 
 
@@ -201,7 +226,7 @@ def all_is_well(trial: Trial) -> None:
     trial.close()
     faults = [
         *lost(trial, tasks),
-        *badly_ended(tasks),
+        *badly_ended(trial, tasks),
         *disagreeing(trial, tasks),
         *wrongly_taken_back(trial, tasks),
         *overlapping(trial),
@@ -224,7 +249,7 @@ def lost(trial: Trial, tasks: dict[str, Task]) -> list[str]:
     ]
 
 
-def badly_ended(tasks: dict[str, Task]) -> list[str]:
+def badly_ended(trial: Trial, tasks: dict[str, Task]) -> list[str]:
     return [
         f"{task.id} {task.task_type} ended as {task.status}: {task.error_message}"
         for task in tasks.values()
