@@ -144,18 +144,16 @@ def measured(out: Path, *measures: str) -> dict[str, dict[str, float]]:
 
 
 def test_a_quick_run_goes_through_and_keeps_what_it_saw(tmp_path):
-    values = measured(tmp_path / "run.json", "drain", "raw")
+    [drain] = measured(tmp_path / "run.json", "drain").values()
 
-    assert values.keys() == {"drain", "raw"}
-    assert values["drain"]["number"] == 300
-    assert values["drain"]["per_s"] > 0
-    assert values["raw"]["batch_per_s"] > 0
+    assert drain["number"] == 300
+    assert drain["per_s"] > 0
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_quick_run_of_every_measure_goes_through(tmp_path):
-    measures = ("enqueue", "many", "nap", "latency", "inside", "behind", "workers", "idle")
+    measures = ("enqueue", "many", "nap", "latency", "inside", "behind", "workers", "idle", "raw")
     values = measured(tmp_path / "run.json", *measures)
 
     assert values.keys() == set(measures)
