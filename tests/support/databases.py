@@ -107,7 +107,9 @@ class Databases:
             cursor.execute("SELECT datname FROM pg_database" if kind == "postgresql" else "SHOW DATABASES")
             for name in [str(row[0]) for row in cursor.fetchall()]:
                 if name.startswith(_ours()) and not _alive(name):
-                    cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+                    # workers of such a run may live on, and be connected
+                    force = " WITH (FORCE)" if kind == "postgresql" else ""
+                    cursor.execute(f"DROP DATABASE IF EXISTS {name}{force}")
 
 
 def sessions(database: Database) -> int:
