@@ -7,9 +7,12 @@ import contextlib
 import ctypes
 import os
 import random
+import resource
+import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 from dumbwaiter import Dumbwaiter, Retry, TaskContext
 
@@ -143,6 +146,32 @@ def odd_result(ctx: TaskContext, kind: str) -> object:
     return {"nan": float("nan"), "object": object(), "huge": "x" * 3_000_000, "fine": {"名": [1, 2.5, None]}}[
         kind
     ]
+
+
+@waiter.task("poison")
+def poison(ctx: TaskContext, how: str) -> None:
+    """Ends the process that it runs in, a moment after others have begun beside it."""
+    with noted(ctx):
+        time.sleep(0.5)
+        match how:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(139)
+            case "memory":
+                devour()
+
+
+def devour() -> None:
+    """Take memory up to a limit, as C code does that never asks whether it got any: Python would only raise MemoryError."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    most = pages * resource.getpagesize() + 128 * 2**20
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype = ctypes.c_void_p
+    while True:
+        ctypes.memset(malloc(2**24), 1, 2**24)
 
 
 @waiter.task("leaver")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import Event, Thread
@@ -12,7 +10,8 @@ from threading import Event, Thread
 import pytest
 
 from dumbwaiter import Dumbwaiter
-from dumbwaiter.store.claiming import Concern
+from dumbwaiter.errors import DatabaseUnavailable
+from dumbwaiter.store.claiming import Concern, Want
 from dumbwaiter.store.rows import WorkerRow
 from dumbwaiter.task import Status, Task
 from dumbwaiter.worker import solitude
@@ -97,41 +96,39 @@ def test_an_empty_worker_runs_a_suspect_first_and_starts_nothing_beside_it(
     found = ended(waiter, [poison, *others])
 
     assert {Status.SUCCESS} == {task.status for task in found}
+    assert poison.id == here.starts()[0].task_id
     assert [] == beside(here, poison)
 
 
 def test_a_busy_worker_makes_itself_empty_for_a_suspect_and_the_others_go_on(
     here: Place, waiter: Dumbwaiter, start_worker: Start, steady_load: Callable[[], list[Task]]
 ) -> None:
-    workers = [start_worker({"default": 3}) for _ in range(2)]
-    load = steady_load()
-    until(lambda: all(len(worker.running) == 3 for worker in workers))
-    asked = time.time()
-    poison = suspect(waiter, seconds=1.5)
-    [found] = ended(waiter, [poison])
+    workers = {worker.name: worker for worker in (start_worker({"default": 3}) for _ in range(2))}
+    steady_load()
+    until(lambda: workers.keys() == {one.more["worker"] for one in here.starts()}, 60)
+    poison = suspect(waiter, seconds=3600)
+    [mine] = until(lambda: here.starts(poison.id), 60)
 
-    assert (Status.SUCCESS, 2, 1) == (found.status, found.attempt, found.crash_count)
-    assert [] == beside(here, poison)
-    [mine] = here.starts(poison.id)
-    # patience, a look a second, the end of what ran; and a machine that has other things to do
-    assert mine.at - asked < 15
-    [other] = {worker.name for worker in workers} - {mine.more["worker"]}
-    meanwhile = [one for one in here.starts() if mine.at < one.at < spans(here)[poison.id][1]]
-    assert meanwhile
-    assert {other} == {one.more["worker"] for one in meanwhile}
-    # afterwards both claim as before
-    until(lambda: [one for one in here.starts()[-6:] if one.more["worker"] == mine.more["worker"]])
-    assert len(load) > len(workers)
+    def since() -> list[str]:
+        """Who has started something since then."""
+        return [one.more["worker"] for one in here.starts() if one.at > mine.at]
+
+    [other] = workers.keys() - {mine.more["worker"]}
+    until(lambda: len(since()) >= 6, 60)
+    assert {other} == set(since())
+    assert [poison.id] == [one.task.id for one in workers[mine.more["worker"]].running]
+    waiter.cancel(poison.id)
+    until(lambda: mine.more["worker"] in since(), 60)
 
 
 def test_of_two_suspects_on_one_worker_each_runs_alone_and_the_others_have_their_turn(
     here: Place, waiter: Dumbwaiter, start_worker: Start, steady_load: Callable[[], list[Task]]
 ) -> None:
-    worker = start_worker({"default": 3})
+    start_worker({"default": 3})
     steady_load()
-    until(lambda: len(worker.running) == 3)
+    until(lambda: len(here.starts()) > 3, 60)
     poisons = [suspect(waiter, seconds=0.5) for _ in range(2)]
-    ended(waiter, poisons)
+    ended(waiter, poisons, 90)
 
     first, second = sorted((spans(here)[poison.id] for poison in poisons), key=lambda span: span[0].at)
     assert [[], []] == [beside(here, poison) for poison in poisons]
@@ -140,7 +137,7 @@ def test_of_two_suspects_on_one_worker_each_runs_alone_and_the_others_have_their
 
 
 @one_database
-def test_suspects_with_nobody_else_waiting_run_one_after_another_without_a_pause(
+def test_suspects_with_nobody_else_waiting_run_one_after_another(
     here: Place, waiter: Dumbwaiter, start_worker: Start
 ) -> None:
     poisons = [suspect(waiter, seconds=0.2) for _ in range(4)]
@@ -148,20 +145,17 @@ def test_suspects_with_nobody_else_waiting_run_one_after_another_without_a_pause
     ended(waiter, poisons)
 
     assert [[]] * 4 == [beside(here, poison) for poison in poisons]
-    in_order = sorted(spans(here).values(), key=lambda span: span[0].at)
-    gaps = [after[0].at - before[1] for before, after in itertools.pairwise(in_order)]
-    assert max(gaps) < 2
 
 
 @one_database
 def test_an_isolated_task_whose_worker_died_runs_beside_others(
     here: Place, waiter: Dumbwaiter, start_worker: Start
 ) -> None:
-    isolated = suspect(waiter, "slumber", seconds=1)
-    other = waiter.enqueue("doze", {"seconds": 1})
+    isolated = suspect(waiter, "slumber", seconds=3600)
+    other = waiter.enqueue("doze", {"seconds": 3600})
     worker = start_worker()
+
     until(lambda: {one.task.id for one in worker.running} == {isolated.id, other.id})
-    ended(waiter, [isolated, other])
 
 
 @one_database
@@ -198,3 +192,62 @@ def test_a_worker_leaves_suspects_that_it_could_not_run_and_goes_on(
 
     assert Status.PENDING is waiter.get(elsewhere.id).status
     assert "stops claiming" not in caplog.text
+
+
+@one_database
+def test_a_suspect_that_is_cancelled_while_a_worker_drains_for_it_never_starts_and_the_worker_goes_on(
+    here: Place, waiter: Dumbwaiter, start_worker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_worker({"default": 2})
+    long = waiter.enqueue("doze", {"seconds": 3600})
+    until(lambda: here.starts(long.id))
+    poison = suspect(waiter, seconds=0)
+    until(lambda: "stops claiming until what runs has ended" in caplog.text)
+    waiter.cancel(poison.id)
+    [other] = ended(waiter, [waiter.enqueue("nap", {"seconds": 0})])
+
+    assert Status.SUCCESS is other.status
+    # before the other one has ended: nothing is waited for any more
+    assert Status.RUNNING is waiter.get(long.id).status
+    assert [] == here.starts(poison.id)
+
+
+@one_database
+def test_a_worker_that_drains_and_is_told_to_stop_leaves_the_suspect_to_another(
+    here: Place, waiter: Dumbwaiter, start_worker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = start_worker({"default": 2})
+    long = waiter.enqueue("doze", {"seconds": 3})
+    until(lambda: here.starts(long.id))
+    poison = suspect(waiter, seconds=0)
+    until(lambda: "stops claiming until what runs has ended" in caplog.text)
+    first.stop()
+    second = start_worker({"default": 2})
+    [found] = ended(waiter, [poison])
+    [start] = here.starts(poison.id)
+
+    assert (Status.SUCCESS, second.name) == (found.status, start.more["worker"])
+
+
+@one_database
+def test_a_claim_of_a_suspect_whose_answer_was_lost_is_taken_up_alone(
+    here: Place, waiter: Dumbwaiter, start_worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = suspect(waiter, seconds=0.5)
+    others = [waiter.enqueue("nap", {"seconds": 0.1}) for _ in range(5)]
+    claim, lost = waiter.store.claim, list[Task]()
+
+    def unheard(want: Want, worker: str) -> list[Task]:
+        claimed = claim(want, worker)
+        if claimed and not lost:
+            lost.extend(claimed)
+            raise DatabaseUnavailable("the answer was lost")
+        return claimed
+
+    monkeypatch.setattr(waiter.store, "claim", unheard)
+    start_worker()
+    ended(waiter, [poison, *others])
+
+    assert [poison.id] == [task.id for task in lost]
+    assert [] == beside(here, poison)
+    assert {1} == set(here.starts_by_task().values())

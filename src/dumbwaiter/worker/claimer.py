@@ -50,6 +50,8 @@ class Claimer:
         self._beat_for = grace + BEAT_MARGIN
         self._lease = lease
         self._solitude = Solitude()
+        # nobody has looked yet, and a worker that starts is empty: a suspect is never served sooner than now
+        self._solitude.hear(True)
         self._unclaimed = Unclaimed(store, registry, slots)
         self._uncertain = False
         self._turn = 0
