@@ -149,6 +149,25 @@ async def shield_process(ctx: TaskContext) -> None:
         await asyncio.shield(asyncio.shield(asyncio.sleep(LONG)))
 
 
+QUICKLY = Retry(max_retries=20, base=timedelta(milliseconds=200), cap=timedelta(milliseconds=500))
+
+
+@waiter.task("store-thread", retry=QUICKLY)
+def store_thread(ctx: TaskContext, megabytes: float) -> None:
+    store(ctx, megabytes)
+
+
+@waiter.task("store-process", retry=QUICKLY, isolate=True)
+def store_process(ctx: TaskContext, megabytes: float) -> None:
+    store(ctx, megabytes)
+
+
+def store(ctx: TaskContext, megabytes: float) -> None:
+    with noted(ctx):
+        (ctx.workdir / "plates.bin").write_bytes(b"x" * int(megabytes * 1024 * 1024))
+        ctx.publish("plates.bin")
+
+
 # clean ones beside them
 for name in ("nap", "doze"):
     waiter.registry.add(kitchen.waiter.registry[name])
