@@ -36,6 +36,15 @@ def mark(ctx: TaskContext, number: int, seconds: float = 0.01) -> None:
     note(f"{number} {ctx.task.attempt} {os.getpid()} {time.time()}")
     ctx.sleep(seconds)
 
+@waiter.task("climb", http=True)
+def climb(ctx: TaskContext, steps: int) -> int:
+    for number in range(steps):
+        ctx.progress(number / steps, step=f"step {number}")
+        ctx.sleep(0.1)
+    (ctx.workdir / "view.txt").write_text("wide")
+    ctx.publish("view.txt")
+    return steps
+
 app = FastAPI(lifespan=lifespan(waiter, queues={"default": SLOTS}))
 app.include_router(router(waiter, public=True))
 
@@ -90,6 +99,49 @@ def test_two_server_processes_start_each_of_200_tasks_once(place: Path) -> None:
 
     starts = collections.Counter(number for number, *_ in ledger(place))
     assert starts == {str(number): 1 for number in range(200)}
+
+
+def test_three_servers_give_the_same_answer_about_any_task_whichever_started_when(place: Path) -> None:
+    phases = ["queued", "running", "success"]
+    with contextlib.ExitStack() as stack:
+
+        def start(number: int) -> list[tuple[Program, httpx.Client]]:
+            started = [stack.enter_context(program(*uvicorn(), cwd=place)) for _ in range(number)]
+            return [
+                (one, stack.enter_context(httpx.Client(base_url=address(one), timeout=20))) for one in started
+            ]
+
+        servers = start(3)
+        urls = [
+            servers[number % 2][1].post("/tasks/climb", json={"steps": 15}).headers["Location"]
+            for number in range(8)
+        ]
+        seen: dict[str, list[tuple[int, int, float]]] = {url: [] for url in urls}
+
+        def all_over() -> bool:
+            for url in urls:
+                for _, client in servers:
+                    task = client.get(url).raise_for_status().json()
+                    seen[url].append((task["attempt"], phases.index(task["phase"]), task["progress"]))
+            if len(servers) == 3:
+                # one that took some of them goes; what it runs it ends before
+                leaving, _ = servers.pop(0)
+                leaving.signal(signal.SIGTERM)
+            return all(of_one[-1][1] == 2 for of_one in seen.values())
+
+        until(all_over, 50)
+        servers += start(1)
+        answers = {url: [client.get(url).json() for _, client in servers] for url in urls}
+        files = {
+            url: {client.get(of_one[0]["files"][0]["url"]).text for _, client in servers}
+            for url, of_one in answers.items()
+        }
+
+    for url in urls:
+        assert seen[url] == sorted(seen[url]), seen[url]
+        assert [answer == answers[url][0] for answer in answers[url]] == [True] * len(servers)
+        assert (answers[url][0]["result"], files[url]) == (12, {"wide"})
+    assert len(servers) == 3
 
 
 def test_a_term_stops_claims_at_once_while_a_request_is_open(place: Path) -> None:

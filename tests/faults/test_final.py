@@ -16,7 +16,7 @@ from tests.store.proxies import Mode, Proxy, proxied
 from tests.support.waiting import until
 from tests.support.workers import Place
 
-FEW, MANY = (2, 60, 0.4), (3, 5_000, 3.0)  # workers, tasks, the longest delay of an answer
+FEW, MANY = (2, 25, 0.4), (3, 5_000, 3.0)  # workers, tasks, the longest delay of an answer
 # the smallest intervals that there may be: sweeps, beats and looks come one after another
 RESTLESS = {
     "DUMBWAITER_LEASE": "2s",

@@ -98,7 +98,7 @@ def log_size(path: str) -> int:
 @pytest.mark.parametrize(
     "load",
     [
-        pytest.param((2, 200, 1.5, 3.0), id="two hundred tasks"),
+        pytest.param((2, 200, 1.5, 3.0), id="two hundred tasks", marks=pytest.mark.long),
         pytest.param((4, 10_000, 8.0, 30.0), id="ten thousand tasks", marks=pytest.mark.long),
     ],
 )

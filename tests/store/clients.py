@@ -21,10 +21,12 @@ from tests.store.world import LEASE, new, store_of, want
 
 def engine_of(url: str, isolation: str) -> sa.Engine:
     """An application's own engine. On SQLite it begins as our documents say: with the write lock."""
-    engine = sa.create_engine(store_of(url).connections.url, isolation_level=isolation or "AUTOCOMMIT")
-    if engine.dialect.name == "sqlite":
+    address = store_of(url).connections.url
+    if address.get_backend_name() == "sqlite":
+        engine = sa.create_engine(address, isolation_level="AUTOCOMMIT")
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    return engine
+        return engine
+    return sa.create_engine(address, isolation_level=isolation)
 
 
 def asking(pipe: Pipe, url: str, isolation: str, keys: int, pause: float) -> None:
@@ -143,3 +145,15 @@ def doing(pipe: Pipe, work: str, *given: Any) -> None:
         "holding": holding,
     }
     works[work](pipe, *given)
+
+
+def ordering(pipe: Pipe, url: str, first: int) -> None:
+    """An application that takes orders, each with its task in one transaction, until it is killed; it meets after the first."""
+    store, engine = store_of(url), engine_of(url, "READ COMMITTED")
+    for number in range(first, first + 100_000):
+        with engine.connect() as connection, connection.begin():
+            connection.execute(sa.text("INSERT INTO orders (id) VALUES (:id)"), {"id": number})
+            asked = new(payload={"order": number}, business_key=f"order-{number}")
+            store.enqueue(asked, connection=connection)
+        if number == first:
+            meet(pipe)

@@ -60,6 +60,25 @@ def raced_by(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]], ro
     return told
 
 
+def killed(work: Callable[..., None], arguments: tuple[Any, ...], seconds: float) -> None:
+    """Run `work(pipe, *arguments)` in a process, let it begin, and kill it so long afterwards."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__, work.__module__])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, *arguments), daemon=True)
+    process.start()
+    try:
+        heard(ours)
+        ours.send("go")
+        process.join(seconds)
+        assert process.exitcode is None, "it ended by itself"
+    finally:
+        process.kill()
+        process.join(10)
+        ours.close()
+        theirs.close()
+
+
 def heard(pipe: Connection) -> Any:
     assert pipe.poll(SECONDS), f"a process was silent for {SECONDS} s"
     return pipe.recv()

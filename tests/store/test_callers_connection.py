@@ -267,22 +267,20 @@ def test_postgresql_wakes_its_listeners_with_the_commit(empty_store):
 
 
 @pytest.mark.service("postgresql")
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("tasks", [200, pytest.param(5_000, marks=pytest.mark.long)])
 def test_many_tasks_in_one_transaction_are_one_hint_of_a_few_bytes(empty_store, tasks):
     """NOTIFY takes less than 8,000 bytes, and a payload for each task would fill its queue."""
     store = empty_store("postgresql")
     queue = "🥘" * 100
-    listener = psycopg.connect(
-        store.connections.url.set(drivername="postgresql").render_as_string(hide_password=False),
-        autocommit=True,
-    )
-    listener.execute(f"LISTEN {store.tables.channel}".encode())
-    for caller in callers_engine(store):
-        with caller.begin() as connection:
-            for _ in range(tasks):
-                store.enqueue(new(queue=queue), connection=connection)
-    heard = [said.payload for said in listener.notifies(timeout=2)]
-    listener.close()
+    address = store.connections.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as listener:
+        listener.execute(f"LISTEN {store.tables.channel}".encode())
+        for caller in callers_engine(store):
+            with caller.begin() as connection:
+                for _ in range(tasks):
+                    store.enqueue(new(queue=queue), connection=connection)
+        heard = [said.payload for said in listener.notifies(timeout=2)]
 
     assert heard == [queue]
     assert len(heard[0].encode()) < 500
@@ -291,6 +289,7 @@ def test_many_tasks_in_one_transaction_are_one_hint_of_a_few_bytes(empty_store, 
 
 @pytest.mark.service("postgresql")
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_sixty_four_writers_that_wake_workers_with_each_commit_are_all_served(empty_store):
     store = empty_store("postgresql")
     for caller in callers_engine(store):

@@ -54,6 +54,35 @@ def test_a_key_has_one_task_if_any_of_those_who_asked_in_transactions_has_commit
         assert given == {task_id for task_id, key in there.items() if key == f"k{number}"}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_order_and_its_task_are_both_there_or_neither_whenever_its_application_is_killed(
+    store: Store,
+) -> None:
+    kills = 170
+    with store.connections.writing() as connection:
+        connection.execute(sa.text("CREATE TABLE orders (id INTEGER PRIMARY KEY)"))
+    for number in range(kills):
+        racing.killed(clients.ordering, (store.settings.database, number * 100_000), random.uniform(0, 0.1))
+
+    # a server may be about to carry out the last commit when its client is gone
+    before = None
+    while before != (found := both(store)):
+        before = found
+    with store.connections.writing() as connection:
+        connection.execute(sa.text("DROP TABLE orders"))
+    orders, tasks = found
+    assert orders == tasks
+    print(f"\n{store.kind}: {kills} kills, {len(orders)} orders")
+    assert len(orders) >= kills
+
+
+def both(store: Store) -> tuple[list[int], list[int]]:
+    with store.connections.reading() as connection:
+        orders = list(connection.execute(sa.text("SELECT id FROM orders ORDER BY id")).scalars())
+    return orders, sorted(task.payload["order"] for task in store.find(limit=1_000_000))
+
+
 @pytest.mark.service("mysql")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

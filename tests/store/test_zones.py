@@ -25,7 +25,7 @@ OFFSETS = {
 }
 
 
-@pytest.fixture(params=ZONES)
+@pytest.fixture(params=["America/New_York", "Asia/Kathmandu"])
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The zone of this process: another one than that of its sessions."""
     monkeypatch.setenv("TZ", request.param)
