@@ -88,16 +88,13 @@ def test_a_poison_takes_bystanders_along_once_and_is_alone_after_that(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_three_poisons_and_twenty_innocents_in_one_queue(
-    here: Place, waiter: Dumbwaiter, workers: int
-) -> None:
+@pytest.mark.timeout(500)
+def test_three_poisons_and_twenty_innocents_in_one_queue(here: Place, waiter: Dumbwaiter) -> None:
     here.settings.update(SHORT | {"DUMBWAITER_LEASE": "4s"})
     poisons = [waiter.enqueue("poison", {"how": how}) for how in ("kill", "memory", "exit")]
     innocents = [waiter.enqueue(name, {"seconds": 0.7}) for name in ("nap", "doze") * 10]
-    with supervised(here, workers):
-        ended(waiter, [*poisons, *innocents], 300)
+    with supervised(here, 2):
+        ended(waiter, [*poisons, *innocents], 400)
 
     only_the_guilty_paid(here, waiter, poisons, innocents)
 
@@ -110,13 +107,13 @@ def test_a_poison_that_is_cancelled_after_its_first_crash_never_starts_again(
     here.settings.update(SHORT | {"DUMBWAITER_LEASE": "4s"})
     busy = here.start_worker("-q", "default=1")
     long = waiter.enqueue("doze", {"seconds": 30})
-    until(lambda: here.starts(long.id))
+    until(lambda: here.starts(long.id), 60)
     poison = waiter.enqueue("poison", {"how": "kill"})
     doomed = here.start_worker()
     doomed.wait(60)
     # it waits for the other one, which is not empty
     until(lambda: waiter.get(poison.id).crash_count == 1, 60)
-    until(lambda: "stops claiming" in here.log())
+    until(lambda: "stops claiming" in here.log(), 60)
     waiter.cancel(poison.id)
     here.start_worker()
     ended(waiter, [long, waiter.enqueue("nap", {"seconds": 0})], 90)
