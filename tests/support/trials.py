@@ -89,9 +89,10 @@ class Trial:
         running = [task for task in self.look() if task.status is Status.RUNNING]
         if running:
             task = self.chance.choice(running)
+            # before it is asked: the answer may be lost
+            self.cancelled.add(task.id)
             with suppress(IllegalMove):
                 insisted(lambda: self.waiter.cancel(task.id))
-                self.cancelled.add(task.id)
 
     def enqueue_any(self, number: int, longest: float = 1.0) -> None:
         """So many tasks of any kind, some of them under a key that another one may hold."""
@@ -233,7 +234,7 @@ def all_is_well(trial: Trial) -> None:
         *wrong_files(trial, tasks),
         *not_strict_json(trial, tasks),
     ]
-    assert [] == faults
+    assert not faults, "\n".join(faults)
     nothing_left(trial)
 
 
@@ -377,7 +378,8 @@ def nothing_left(trial: Trial) -> None:
     """No process, no work directory, no session of the workers."""
     until(lambda: not belonging_to(trial.place), GONE)
     work = trial.place.home / "work"
-    assert [] == sorted(work.iterdir()), "work directories that belong to nobody"
+    left = sorted(work.iterdir())
+    assert not left, f"work directories that belong to nobody: {left}"
     if trial.proxy is not None:
         trial.proxy.reset()  # of connections that it forgot, the server never hears
     until(lambda: sessions(trial.place.database) <= max(trial.sessions_before, 1), GONE)
