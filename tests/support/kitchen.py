@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -276,3 +277,36 @@ def charge(ctx: TaskContext) -> None:
 @waiter.task("charge-at-most-once", max_crashes=0)
 def charge_at_most_once(ctx: TaskContext) -> None:
     charge(ctx)
+
+
+@waiter.task("endless-coroutine")
+async def endless_coroutine(ctx: TaskContext) -> None:
+    """Goes on whenever it is cancelled; done at once in a later attempt, as the others of its kind."""
+    with noted(ctx):
+        while ctx.task.attempt == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+
+
+@waiter.task("endless-helper")
+async def endless_helper(ctx: TaskContext) -> None:
+    """Its thread is one that Python waits for before it ends."""
+    with noted(ctx):
+        if ctx.task.attempt == 1:
+            await asyncio.to_thread(time.sleep, 600)
+
+
+@waiter.task("endless-thread")
+def endless_thread(ctx: TaskContext) -> None:
+    with noted(ctx):
+        if ctx.task.attempt == 1:
+            time.sleep(600)
+
+
+@waiter.task("endless-process", isolate=True)
+def endless_process(ctx: TaskContext) -> None:
+    """Ignores TERM, and so does what it starts."""
+    with noted(ctx):
+        if ctx.task.attempt == 1:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            subprocess.run(["sh", "-c", "trap '' TERM; sleep 600"])

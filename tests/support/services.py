@@ -28,6 +28,7 @@ from tests.support.servers import (
     mysql_answers,
     postgresql_answers,
     postgresql_programs,
+    program,
     run,
     serve_mariadb,
     serve_postgresql,
@@ -253,6 +254,17 @@ def _apt_faketime() -> None:
     _apt_install("faketime")
 
 
+def _pgbouncer_answers(_: str) -> None:
+    found = program("pgbouncer")
+    if found is None:
+        raise FileNotFoundError("there is no pgbouncer")
+    run(found, "--version")
+
+
+def _apt_pgbouncer() -> None:
+    _apt_install("pgbouncer")
+
+
 def _mounts_answer(_: str) -> None:
     """Mounts of one's own, seen by nobody else; and in a new pid namespace, where one is process 1."""
     run(
@@ -359,6 +371,15 @@ SERVICES = {
             _faketime_answers,
             (_apt_faketime,),
             cure="Install it (Debian, Ubuntu: apt install faketime), run ./dev services",
+        ),
+        Service(
+            "pgbouncer",
+            "PgBouncer, a pooler before PostgreSQL,",
+            "",
+            ("pgbouncer",),
+            _pgbouncer_answers,
+            (_apt_pgbouncer,),
+            cure="Install it (Debian, Ubuntu: apt install pgbouncer), run ./dev services",
         ),
         Service(
             "mounts",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from typing import Annotated
+import threading
+from typing import Annotated, NoReturn
 
 import typer
 
 from dumbwaiter.cli.program import Given, attribute, command, log_to_stderr
 from dumbwaiter.errors import ConfigurationError, InvalidOption
+
+# What Python and the application's own exit handlers may take to end.
+LAST_EXIT = 1.0
 
 
 @command("worker")
@@ -36,7 +42,16 @@ def worker(
     hand = waiter.worker(slots or None, capacity=read_capacity(capacity))
     served = ", ".join(f"{name}={count}" for name, count in slots.items()) or "all queues"
     print(f"worker {hand.name}: {served}; database: {waiter.settings.shown_database}", file=sys.stderr)
-    raise typer.Exit(hand.run())
+    leave(hand.run())
+
+
+def leave(status: int) -> NoReturn:
+    """End with that status, at once if Python does not: it waits for ever for a thread of asyncio.to_thread that user code left."""
+    last = threading.Timer(LAST_EXIT, os._exit, (status,))
+    last.daemon = True
+    with contextlib.suppress(RuntimeError):  # no more threads to be had
+        last.start()
+    raise typer.Exit(status)
 
 
 @command("serve")

@@ -123,8 +123,13 @@ class Schema:
         name = f"{self._tables.schema or ''}{self._tables.prefix}migrate"
         match self._connections.dialect.name:
             case "postgresql":
-                take: Any = sa.select(sa.func.pg_try_advisory_lock(sa.func.hashtext(name)))
-                give: Any = sa.select(sa.func.pg_advisory_unlock(sa.func.hashtext(name)))
+                # to the end of a transaction: behind a pooler the next statement, and with it an unlock, may meet another session
+                with self._connections.writing(engine=self._connections.unhurried_engine) as connection:
+                    self._patiently(
+                        connection, sa.select(sa.func.pg_try_advisory_xact_lock(sa.func.hashtext(name)))
+                    )
+                    yield
+                return
             case "mysql":
                 # a lock's name counts for the whole server
                 whole = sa.func.concat(sa.func.left(sa.func.sha1(sa.func.database()), 10), name)
@@ -134,17 +139,21 @@ class Schema:
                 yield
                 return
         with self._connections.reading() as connection:
-            give_up = time.monotonic() + MIGRATION_PATIENCE
-            while not connection.execute(take).scalar():
-                if time.monotonic() > give_up:
-                    raise DatabaseUnavailable(
-                        f"another process has been migrating this database for {MIGRATION_PATIENCE} s; try again later"
-                    )
-                time.sleep(0.05)
+            self._patiently(connection, take)
             try:
                 yield
             finally:
                 connection.execute(give)
+
+    @staticmethod
+    def _patiently(connection: Connection, take: sa.Select[Any]) -> None:
+        give_up = time.monotonic() + MIGRATION_PATIENCE
+        while not connection.execute(take).scalar():
+            if time.monotonic() > give_up:
+                raise DatabaseUnavailable(
+                    f"another process has been migrating this database for {MIGRATION_PATIENCE} s; try again later"
+                )
+            time.sleep(0.05)
 
     def _note_environment(self, connection: Connection) -> None:
         installation = self._tables.installation

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from dumbwaiter.errors import DatabaseUnavailable
+from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.connections import Connections, first_line, normal_url
 
 # A look at data_version costs 3 µs; other processes' commits are seen so soon.
 LOOK = 0.02
 # How often a listener comes back from the database to see whether it should stop.
 TURN = 0.5
+# How often it asks whether anybody is still at the other end: nothing else tells a quiet connection from a dead one, and
+# with a dead one every start would be as late as a poll for weeks.
+PROBE = 15.0
 
 
 def listen(
@@ -38,17 +43,27 @@ def listen_postgresql(
     import psycopg
     from psycopg import sql
 
-    # a pooler in transaction mode swallows notifications without an error, so the direct address may be another one
+    if connections.pgbouncer and not address:
+        # through a pooler in transaction mode no notification arrives, and no error either: polling has to do
+        stopped.wait()
+        return
+    # behind a pooler the direct address is another one
     url = normal_url(address) if address else connections.url
     _, arguments = connections.engine.dialect.create_connect_args(url)
-    keep = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+    keep = {"connect_timeout": int(patience.CONNECT), "application_name": "dumbwaiter listener"}
     try:
-        with psycopg.connect(**dict[str, Any](arguments) | keep, autocommit=True) as connection:
+        with impatient.postgresql().connect(
+            **keep | dict[str, Any](arguments), autocommit=True
+        ) as connection:
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             heard()  # what was said before we listened
+            probe = time.monotonic() + PROBE
             while not stopped.is_set():
                 for _ in connection.notifies(timeout=TURN, stop_after=1):
                     heard()
+                if time.monotonic() > probe:
+                    connection.execute("SELECT 1")
+                    probe = time.monotonic() + PROBE
     except psycopg.Error as error:
         raise DatabaseUnavailable(f"listening for notifications ended: {first_line(error)}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 
 from dumbwaiter.errors import DumbwaiterError
@@ -30,6 +31,7 @@ class Duty:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._pause = 0.0
+        self._busy_since: float | None = None
         self._told: type[BaseException] | None = None
         self._thread = threading.Thread(target=self._run, name=f"dumbwaiter-{name}", daemon=True)
 
@@ -58,11 +60,18 @@ class Duty:
         """The last round raised."""
         return self._pause > 0
 
+    def busy_for(self) -> float:
+        """How many seconds the round that goes on has taken so far; 0 between rounds."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             # cleared before the round: a wake that comes during it is for the next one
             self._wake.clear()
+            self._busy_since = time.monotonic()
             wait = self._round()
+            self._busy_since = None
             if self._alive is not None:
                 self._alive()
             if wait > 0:

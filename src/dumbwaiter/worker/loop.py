@@ -48,9 +48,14 @@ log = logging.getLogger("dumbwaiter")
 LOOK = 0.05
 # How long a task that was told of the shutdown at the end of the grace time may take to tidy up before it is ended.
 LAST_WORDS = 1.0
-# How long the last ends may wait for a database that is away before they are left to the rescuer.
+# A stop takes at most so much after its grace time, whatever ignores it: tasks, processes, a silent database. Of that what
+# was killed may take until ENDED to be gone, and what is to be written until WRITTEN.
+AFTER_GRACE, ENDED, WRITTEN = 3.0, 1.8, 2.3
+# A database that answers, if slowly, is given more time for the last ends: what is not written costs those tasks a crash.
 FLUSH = 10.0
-# How long anything else of a stop waits for it.
+# A round of the finisher that takes so long means that the database does not answer.
+SILENT = 1.0
+# How long a stop waits for the answer to a claim that is under way, or for a start that is.
 BRIEFLY = 2.0
 WAIT_FOR_SCHEMA = 5.0
 
@@ -102,6 +107,10 @@ class Worker:
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._ended = threading.Event()
+        # between the start of the duties and a stop that does not wait for it any longer
+        self._threshold = threading.Lock()
+        self._too_late = False
+        self._over_by = 0.0
         self._failure: Exception | None = None
         self._registered = False
         self._assemble()
@@ -201,9 +210,12 @@ class Worker:
         self._workdirs.open()
         self._clean_up_after_the_dead()
         self._tell_of_the_clock()
-        self._heartbeat.start()
-        for duty in self._duties:
-            duty.start()
+        with self._threshold:
+            if self._too_late:
+                return
+            self._heartbeat.start()
+            for duty in self._duties:
+                duty.start()
         log.info("worker %s started", self.name)
 
     @property
@@ -376,16 +388,15 @@ class Worker:
         return self._ended.wait(timeout)
 
     def _wind_down(self) -> None:
+        self._over_by = time.monotonic() + AFTER_GRACE
         try:
-            if self._begin.ident is not None:
-                self._begin.join()
-            if not self._claim_duty.started:
+            if not self._has_started():
                 return
             self._claim_duty.stop()
-            self._briefly(self._mark_stopping)
-            if not self._claim_duty.join(BRIEFLY):
-                self._claimer.disown()
+            self._aside(self._mark_stopping)
+            self._end_claims()
             self._wait_for_tasks()
+            self._over_by = time.monotonic() + AFTER_GRACE
             self._release_the_rest()
             self._flush()
         except Exception:
@@ -393,6 +404,20 @@ class Worker:
         finally:
             self._let_go()
             self._ended.set()
+
+    def _has_started(self) -> bool:
+        """Whether there are duties to stop. A start that still waits for the database finds out that it is too late."""
+        if self._begin.ident is not None:
+            self._begin.join(BRIEFLY)
+        with self._threshold:
+            self._too_late = True
+            return self._claim_duty.started
+
+    def _end_claims(self) -> None:
+        """A claim that is under way may still give tasks, but is not waited for as long as the database likes."""
+        self._wait(lambda: self._claim_duty.join(0) or self._hurry.is_set(), BRIEFLY)
+        if not self._claim_duty.join(BRIEFLY / 4):
+            self._claimer.disown()
 
     def _mark_stopping(self) -> None:
         try:
@@ -423,27 +448,43 @@ class Worker:
         self._wait(lambda: not self._at_work(), LAST_WORDS)
         for running in self._at_work():
             self._watcher.end(running)
-        self._wait(lambda: not self._at_work(), self.settings.grace.total_seconds() + 2)
+        self._wait(lambda: not self._at_work(), self._until(ENDED))
         for running in self._at_work():
             self._watcher.abandon(running)
+
+    def _until(self, seconds: float) -> float:
+        """How long it is until so many seconds after the grace time."""
+        return max(self._over_by - AFTER_GRACE + seconds - time.monotonic(), 0.0)
 
     def _flush(self) -> None:
         """Write the last ends. The heartbeat goes on until then."""
         self._finish_duty.wake()
+
         # An attempt has ended before its end is here to be written: its work directory is removed in between.
-        if not self._wait(lambda: not self.running and self._finisher.empty, FLUSH):
+        def written() -> bool:
+            return not self.running and self._finisher.empty
+
+        def silent() -> bool:
+            return self._finish_duty.failing or self._finish_duty.busy_for() > SILENT
+
+        if not self._wait(written, self._until(WRITTEN)) and not silent():
+            self._wait(lambda: written() or silent(), FLUSH)
+        if not written():
             log.warning("the last ends could not be written; those tasks will be taken back and run again")
 
     def _let_go(self) -> None:
         self._listener.stop()
         for duty in self._duties:
             duty.stop()
-        self._briefly(lambda: [duty.join() for duty in self._duties])
+        last = [self._aside(duty.join) for duty in self._duties if duty.started]
+        if self._registered:
+            last.append(self._aside(self._unregister))
+        until = time.monotonic() + max(self._until(AFTER_GRACE - 0.3), 0.3)
+        for thread in filter(None, last):
+            thread.join(max(until - time.monotonic(), 0.0))
         for executor in self._executors.values():
             executor.close()
         self._heartbeat.stop()
-        if self._registered:
-            self._briefly(self._unregister)
         self._workdirs.close()
         log.info("worker %s ended", self.name)
 
@@ -454,12 +495,13 @@ class Worker:
             log.warning("worker %s could not be taken off the list: %s", self.name, error)
 
     @staticmethod
-    def _briefly(work: Callable[[], object]) -> None:
-        """Do it, but let a database that does not answer hold up the stop for no longer than this."""
+    def _aside(work: Callable[[], object]) -> threading.Thread | None:
+        """Do it on a thread of its own: a database that does not answer must not hold up the stop."""
         try:
-            start_thread(work, name="dumbwaiter-briefly").join(BRIEFLY)
+            return start_thread(work, name="dumbwaiter-aside")
         except CannotStartThread:
             work()
+            return None
 
     @staticmethod
     def _wait(over: Callable[[], bool], seconds: float) -> bool:
