@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ DATABASES = [name for name in SERVERS if name != "rabbitmq"]
 
 def main(words: Sequence[str]) -> int:
     """Do what the words say."""
+    # told to end, it ends what it started first
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = parser().parse_args(words)
     status: int = given.word(given)
     return status

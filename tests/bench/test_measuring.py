@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import closing
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
@@ -17,11 +19,12 @@ from bench import chart, results, rows
 from bench.contestants import CONTESTANTS
 from bench.environments import ROOT
 from bench.musts import MUSTS, Figure, Must
-from bench.records import RECORD, Records
+from bench.records import RECORD, VARIABLE, Records
 from bench.results import Result
 from bench.servers import SQLite
 from tests.store.world import store_of
 from tests.support.filling import fill, finished
+from tests.support.waiting import until
 
 OURS, THEIRS = Figure("dumbwaiter/postgresql", "drain"), Figure("pgqueuer/postgresql", "drain")
 
@@ -151,10 +154,34 @@ def test_a_quick_run_goes_through_and_keeps_what_it_saw(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
-def test_a_quick_run_of_every_measure_goes_through(tmp_path):
-    measures = ("enqueue", "many", "nap", "latency", "inside", "behind", "workers", "idle", "raw")
+@pytest.mark.timeout(600)
+def test_a_quick_run_of_what_needs_more_than_a_drain_goes_through(tmp_path):
+    measures = ("enqueue", "latency", "inside", "idle", "raw")
     values = measured(tmp_path / "run.json", *measures)
 
     assert values.keys() == set(measures)
     assert values["idle"].keys() == {"cpu_percent", "pss_mb", "statements_per_s"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process when its parent dies")
+def test_a_worker_does_not_outlive_a_run_that_was_killed(tmp_path):
+    address, records = SQLite(tmp_path).fresh(), Records(tmp_path / "records")
+    with closing(store_of(address)) as store:
+        store.schema.migrate()
+    rows.fill_ours(address, "noop", 1)
+    child = (
+        "import subprocess, sys; "
+        "print(subprocess.Popen([sys.executable, '-m', 'bench.hand', 'dumbwaiter', 'work', sys.argv[1]]).pid, flush=True); "
+        "sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", child, '{"task": "noop"}']
+    ours = {"BENCH_ADDRESS": address, VARIABLE: str(records.path), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=os.environ | ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        worker = psutil.Process(int(run.stdout.readline()))
+        until(lambda: records.count() == 1)
+        run.kill()
+
+    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
