@@ -7,6 +7,7 @@ import random
 import signal
 import sqlite3
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ class Soak:
 
     def __init__(self, here: Trial) -> None:
         self.here = here
-        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.undoing: list[threading.Timer] = []
         self.steady = here.start_worker()
         here.start_worker()
         here.start_worker()
@@ -49,9 +50,6 @@ class Soak:
         over = time.monotonic() + seconds
         fault = time.monotonic() + EVERY
         while time.monotonic() < over:
-            for due in [one for one in self.later if one[0] <= time.monotonic()]:
-                self.later.remove(due)
-                due[1]()
             if time.monotonic() >= fault:
                 fault += EVERY
                 name = self.here.chance.choice(list(self.faults))
@@ -61,8 +59,13 @@ class Soak:
             self.here.look()
             self.samples.append(memory_of(self.steady.pid))
             time.sleep(0.5)  # the pace of the people who ask for tasks
-        for _, undo in self.later:
-            undo()
+        for undoing in self.undoing:
+            undoing.join()
+
+    def after(self, seconds: float, undo: Callable[[], None]) -> None:
+        """On a thread of its own: who was stopped may hold the lock that the trial itself waits for."""
+        self.undoing.append(threading.Timer(seconds, undo))
+        self.undoing[-1].start()
 
     def others(self) -> list[int]:
         stopped = {one.pid for one in self.here.silences if one.over == float("inf")}
@@ -96,10 +99,10 @@ class Soak:
 
         def go_on() -> None:
             os.killpg(pid, signal.SIGCONT)
-            self.here.silences.remove(silence)
             self.here.silences.append(Silence(pid, silence.begun, time.time() + SETTLED))
+            self.here.silences.remove(silence)
 
-        self.later.append((time.monotonic() + STOPPED, go_on))
+        self.after(STOPPED, go_on)
 
     def sessions(self) -> None:
         end_sessions(self.here.place.database)
@@ -113,7 +116,7 @@ class Soak:
         def back() -> None:
             proxy.mode = Mode.PASS
 
-        self.later.append((time.monotonic() + OUTAGE, back))
+        self.after(OUTAGE, back)
 
     def lock(self) -> None:
         """Another program holds the file's one write lock."""
