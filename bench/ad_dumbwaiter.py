@@ -35,11 +35,7 @@ class Session:
         self._waiter.enqueue(task, {"i": i})
 
     def bulk(self, task: str, numbers: range) -> None:
-        if many := getattr(self._waiter, "enqueue_many", None):
-            many(task, [{"i": i} for i in numbers])
-            return
-        for i in numbers:
-            self.one(task, i)
+        self._waiter.enqueue_many(task, [{"i": i} for i in numbers])
 
 
 async def noop(i: int) -> None:

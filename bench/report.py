@@ -71,7 +71,7 @@ def measured(figures: Medians) -> Iterator[Table]:
         if not there:
             continue
         table = Table(title=title, title_justify="left", header_style="bold")
-        table.add_column("")
+        table.add_column("", no_wrap=True, min_width=max(len(name) for name in rows))
         for *_, head in there:
             table.add_column(head, justify="right")
         for name, row in rows.items():

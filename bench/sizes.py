@@ -53,5 +53,5 @@ QUICK = Sizes(
     raw=1_000,
     settle_seconds=2.0,
     idle_seconds=3.0,
-    planned=20_000,
+    planned=100_000,  # as the tests; of fewer a planner may well read all
 )

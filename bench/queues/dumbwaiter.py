@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,17 +20,12 @@ SLOTS = 100
 class Producer:
     def __init__(self, waiter: Dumbwaiter) -> None:
         self._waiter = waiter
-        self._many: Callable[[str, list[dict[str, Any]]], Any] | None = getattr(waiter, "enqueue_many", None)
 
     async def one(self, task: str, number: int) -> None:
         self._waiter.enqueue(task, {"number": number})
 
     async def many(self, task: str, numbers: Sequence[int]) -> None:
-        if self._many is not None:
-            self._many(task, [{"number": number} for number in numbers])
-            return
-        for number in numbers:
-            await self.one(task, number)
+        self._waiter.enqueue_many(task, [{"number": number} for number in numbers])
 
 
 class Queue:

@@ -153,7 +153,7 @@ def generic_plans(store: Store) -> Iterator[Plan]:
     for name, work in works(store).items():
         statement, parameters = sent(store, work)[0]
         text = generic_plan(store, statement, parameters)
-        yield Plan(name, text, tuple(postgresql_faults(store, name, text)))
+        yield Plan(f"{name}, values unknown", text, tuple(postgresql_faults(store, name, text)))
 
 
 def postgresql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
