@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import re
 import signal
 import sqlite3
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.support.programs import Program, program, python
@@ -206,3 +208,53 @@ def test_importing_the_application_starts_nothing(place: Path) -> None:
 
     assert found.stdout.strip() == "1"
     assert not (place / "tasks.db").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("how", ["reload", "kill"])
+def test_what_a_server_accepted_ends_though_its_processes_are_replaced(place: Path, how: str) -> None:
+    """A file is touched ten times under --reload, or a process of two is killed; between, tasks are asked for."""
+    options = ("--reload", "--reload-dir", str(place)) if how == "reload" else ("--workers", "2")
+    accepted = []
+    short = {"DUMBWAITER_LEASE": "3s", "DUMBWAITER_HEARTBEAT": "500ms", "DUMBWAITER_SWEEP": "1s"}
+    with program(*uvicorn(*options), cwd=place, **short) as server:
+        url = address(server)
+        for number in range(40):
+            if number % 4 == 3:
+                replace_a_process(server, place, how)
+            # a process that is being replaced answers nothing: then nothing was accepted
+            with contextlib.suppress(httpx.TransportError):
+                asked = httpx.post(f"{url}/tasks/mark", json={"number": number, "seconds": 0.5}, timeout=5)
+                asked.raise_for_status()
+                accepted.append(asked.json()["id"])
+        assert accepted
+        until(lambda: set(statuses(place)) == {"success"}, 90)
+        server.signal(signal.SIGTERM)
+        server.wait()
+
+    with contextlib.closing(sqlite3.connect(place / "tasks.db")) as database:
+        ended = {
+            row[0] for row in database.execute("SELECT id FROM dumbwaiter_tasks WHERE status = 'success'")
+        }
+    assert set(accepted) <= ended
+    # one attempt at a time: each starts with the number after that of the one before
+    attempts = collections.defaultdict(list)
+    for name, attempt, *_ in ledger(place):
+        attempts[name].append(int(attempt))
+    assert [] == [(name, seen) for name, seen in attempts.items() if seen != sorted(set(seen))]
+
+
+def replace_a_process(server: Program, place: Path, how: str) -> None:
+    said = len(re.findall("Application startup complete", server.said))
+    if how == "reload":
+        (place / "shop.py").touch()
+    else:
+        # what it started ends with it, and is none of those that serve
+        serving = [
+            one
+            for one in psutil.Process(server.process.pid).children()
+            if "spawn_main" in " ".join(one.cmdline())
+        ]
+        serving[0].kill()
+    until(lambda: len(re.findall("Application startup complete", server.said)) > said, 30)

@@ -10,9 +10,11 @@ from datetime import timedelta
 import pytest
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.executors.guardian import process
 from dumbwaiter.settings import Settings
 from dumbwaiter.task import AttemptOutcome, Status
 from dumbwaiter.worker.stager import REST
+from tests.support.trials import still
 from tests.support.waiting import until
 from tests.support.workers import Place, ended
 
@@ -104,6 +106,33 @@ def test_the_late_result_of_a_worker_that_was_stopped_past_its_lease_is_rejected
     until(lambda: "asked to stop: lost" in here.log() or "had lost its task" in here.log())
     assert [1, 2] == [attempt.number for attempt in waiter.attempts(task.id)]
     assert found == waiter.get(task.id)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_worker_that_wakes_when_another_has_finished_its_task_changes_nothing_of_it(
+    here: Place, waiter: Dumbwaiter
+) -> None:
+    here.settings.update(SHORT)
+    first = here.start_worker()
+    task = waiter.enqueue("brood", {"seconds": 4})
+    hatched = until(lambda: [one for one in here.ledger() if one.event == "hatched"], 60)
+    chick = process(int(hatched[0].more["chick"]))
+    assert chick is not None
+    os.killpg(first.pid, signal.SIGSTOP)
+    second = here.start_worker()
+    [found] = ended(waiter, [task], 60)
+    assert (Status.SUCCESS, 2) == (found.status, found.attempt)
+    os.killpg(first.pid, signal.SIGCONT)
+    until(lambda: "asked to stop: lost" in here.log() or "had lost its task" in here.log())
+
+    # what it ran is gone, and what stands is the second one's
+    until(lambda: not still(chick))
+    until(lambda: not list((here.home / "work").glob(f"*-{first.pid}-*/*")))
+    assert found == waiter.get(task.id)
+    assert [2] == [file.attempt for file in found.files]
+    assert [1, 2] == [attempt.number for attempt in waiter.attempts(task.id)]
+    assert [None, None] == [first.poll(), second.poll()]
 
 
 def test_a_blocked_event_loop_does_not_cost_a_healthy_task_its_claim(here: Place, waiter: Dumbwaiter) -> None:

@@ -62,6 +62,18 @@ def slumber(ctx: TaskContext, seconds: float) -> str:
     return "slumbered"
 
 
+@waiter.task("brood", isolate=True)
+def brood(ctx: TaskContext, seconds: float) -> str:
+    """Beside it runs a process that would outlive it by far."""
+    with noted(ctx):
+        chick = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        note("hatched", ctx, chick=chick.pid)
+        (ctx.workdir / "pillow.txt").write_text("soft", encoding="utf-8")
+        ctx.sleep(seconds)
+        ctx.publish("pillow.txt")
+    return "brooded"
+
+
 @waiter.task("flicker")
 def flicker(ctx: TaskContext) -> None:
     """Anything from 0 to 20 ms."""
