@@ -287,7 +287,9 @@ class Dumbwaiter:
         `queue` ("default"), `priority` (0), `retry` (a `Retry`), `timeout` (one hour; None must be written), `isolate`
         (run in a process of its own, which can be killed), `max_memory` (bytes that an isolated task and what it starts may
         use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
-        that must not be repeated), `http` (callable over HTTP).
+        that must not be repeated), `http` (callable over HTTP), `version` (1; of its parameters: a worker leaves tasks of a newer
+        one to workers that know it) and `upgrade` (makes arguments of an older version new: it is given them by name, and that
+        version).
 
         Raises ConfigurationError if it cannot run as declared.
 
@@ -332,7 +334,19 @@ class Dumbwaiter:
         )
         return TaskHandle(self, self.registry.add(entry))
 
-    TERMS = ("queue", "priority", "retry", "timeout", "isolate", "max_memory", "needs", "max_crashes", "http")
+    TERMS = (
+        "queue",
+        "priority",
+        "retry",
+        "timeout",
+        "isolate",
+        "max_memory",
+        "needs",
+        "max_crashes",
+        "http",
+        "version",
+        "upgrade",
+    )
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
         unknown = terms.keys() - set(self.TERMS)
@@ -507,6 +521,7 @@ class Dumbwaiter:
             id=str(uuid7()),
             task_type=entry.name,
             payload=payload,
+            payload_version=entry.version,
             queue=options.queue or entry.queue,
             priority=entry.priority if options.priority is None else options.priority,
             business_key=options.key,
@@ -583,6 +598,7 @@ class Dumbwaiter:
             id=str(uuid7()),
             task_type=old.task_type,
             payload=old.payload,
+            payload_version=old.payload_version,
             queue=old.queue,
             priority=old.priority,
             business_key=old.business_key,

@@ -151,6 +151,7 @@ class Task:
     interruption_count: int = 0
     worker_id: str | None = None
     version: int = 0
+    payload_version: int = 1
     progress: float = 0.0
     current_step: str | None = None
     progress_at: datetime | None = None

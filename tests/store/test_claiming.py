@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from dumbwaiter.store.claiming import Concern
 from dumbwaiter.task import Status
-from tests.store.world import NOW, at, claimed_ids, end, enqueued, row, started, store_of, want
+from tests.store.world import LEASE, NOW, at, claimed_ids, end, enqueued, row, started, store_of, want
 
 
 def test_a_higher_priority_is_claimed_first(store):
@@ -203,3 +204,35 @@ def test_six_threads_claiming_200_tasks_in_sevens_get_each_exactly_once(store, n
         thread.join()
 
     assert sorted(itertools.chain(*claimed)) == sorted(ids)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_arguments_of_a_newer_version_are_left_for_a_worker_that_knows_it(store, alone):
+    first, second = enqueued(store), enqueued(store, payload_version=2)
+    other = enqueued(store, task_type="u", payload_version=3)
+    wish = {"alone": alone}
+    if alone:  # all of them have crashed a worker
+        for task in store.claim(want(9, "t", "u", versions={"t": 2, "u": 3}), "dead", now=at(0)):
+            assert task.attempt == 1
+        store.rescue(LEASE, now=at(30))
+
+    old = {task.id for task in store.claim(want(9, "t", "u", **wish), "old", now=at(31))}
+    new = {task.id for task in store.claim(want(9, "t", "u", versions={"t": 2}, **wish), "new", now=at(31))}
+
+    assert (old, new) == ({first.id}, {second.id})
+    assert store.get(other.id).status is Status.PENDING
+    assert store.claim_one(other.id, "new", want(1, "u", versions={"u": 2}, **wish), now=at(31)) is None
+    assert store.claim_one(other.id, "newest", want(1, "u", versions={"u": 3}, **wish), now=at(31))
+    assert sorted(store.ready_types("default")) == []
+
+
+def test_a_worker_stops_claiming_for_no_suspect_whose_arguments_it_cannot_read(store):
+    suspect = enqueued(store, payload_version=2)
+    store.claim(want(9, versions={"t": 2}), "dead", now=at(0))
+    store.rescue(LEASE, now=at(30))
+    old, new = Concern(("t",)), Concern(("t",), versions={"t": 2})
+
+    assert (store.ahead(old, now=at(31)).suspect, store.ahead(new, now=at(31)).suspect) == (False, True)
+    assert store.reserve(old, "old", LEASE, now=at(31)) is None
+    assert store.reserve(new, "new", LEASE, now=at(31)) == suspect.id
+    assert (old.includes(store.get(suspect.id)), new.includes(store.get(suspect.id))) == (False, True)

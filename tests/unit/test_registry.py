@@ -141,3 +141,20 @@ def test_a_commands_parameters_are_the_names_in_its_braces():
 def test_braces_that_name_no_parameter_are_refused(word):
     with pytest.raises(ConfigurationError, match="task 't'"):
         placeholders("t", [word])
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"version": 0},
+        {"version": 1.5},
+        {"version": "2"},
+        {"version": 32_768},
+        {"upgrade": lambda arguments, version: arguments},
+        {"version": 2, "upgrade": {"to": "ann"}},
+    ],
+    ids=str,
+)
+def test_a_version_that_is_none_is_refused(terms):
+    with pytest.raises(ConfigurationError, match="version="):
+        Registry().add(entry("t", work, **terms))

@@ -140,7 +140,7 @@ class CommandExecutor:
         assert entry.argv is not None
         context = running.context()
         workdir = context.workdir
-        argv = filled(entry.argv, entry.signature.arguments(running.task.payload) | {"workdir": str(workdir)})
+        argv = filled(entry.argv, entry.arguments(running.task) | {"workdir": str(workdir)})
         refuse_if_stopped(running)
         lines = Lines()
         with (

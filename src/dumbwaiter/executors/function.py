@@ -64,8 +64,8 @@ async def ascoped(running: Running, context: TaskContext) -> AsyncIterator[None]
 
 
 def call_arguments(running: Running, context: TaskContext) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    signature = running.entry.signature
-    return ((context,) if signature.takes_context else ()), signature.arguments(running.task.payload)
+    entry = running.entry
+    return ((context,) if entry.signature.takes_context else ()), entry.arguments(running.task)
 
 
 def cancelled(running: Running) -> Exception:

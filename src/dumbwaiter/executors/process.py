@@ -333,7 +333,7 @@ class Dialog:
 
     def _hand_over(self, tag: str) -> None:
         order = {
-            "task": task_to(self._running.task),
+            "task": task_to(self._running.entry.current(self._running.task)),
             "workdir": str(self._running.workdir),
             "tag": tag,
             "scope": importable(self._running.entry),

@@ -7,19 +7,23 @@ import re
 import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, UnknownTaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry, storable
+from dumbwaiter.task import Task
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 # What every isolated process and command takes one of: a worker has as many as it has cores.
 PROCESS = "process"
 # A bare interpreter with this package takes some 20 MiB.
 LEAST_MEMORY = 32 * 1024 * 1024
+MOST_VERSIONS = 32_767
+# Makes arguments of an older version new: it is given them, and that version.
+Upgrade = Callable[[dict[str, Any], int], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,21 @@ class TaskType:
     http: bool = False
     scope: Callable[..., Any] | None = None
     max_memory: int | None = None
+    version: int = 1
+    upgrade: Upgrade | None = None
+
+    def arguments(self, task: Task) -> dict[str, Any]:
+        """The task's arguments as the function takes them, those of an older version made new.
+
+        Raises InvalidArguments if they do not fit the signature, and whatever `upgrade` raises.
+        """
+        return self.signature.arguments(self.current(task).payload)
+
+    def current(self, task: Task) -> Task:
+        """The task with arguments of this version; without an `upgrade` they are taken for that."""
+        if self.upgrade is None or task.payload_version == self.version:
+            return task
+        return replace(task, payload=dict(self.upgrade(dict(task.payload), task.payload_version)))
 
     @property
     def coroutine(self) -> bool:
@@ -102,6 +121,7 @@ class Registry:
             )
         if entry.max_memory is not None:
             refuse_unlimitable(entry, entry.max_memory)
+        refuse_unversioned(entry.name, entry.version, entry.upgrade)
         if entry.isolate and entry.argv is None:
             refuse_unimportable(entry)
         entry.signature.prepare()
@@ -154,6 +174,18 @@ def refuse_unimportable(entry: TaskType) -> None:
         raise ConfigurationError(
             f"task {entry.name!r}: isolate=True needs an importable module:name, and {name} is made inside a function; "
             "move it to the top of its module"
+        )
+
+
+def refuse_unversioned(name: str, version: Any, upgrade: Any) -> None:
+    """What is not a version of the parameters, or makes new what no older version has."""
+    if not isinstance(version, int) or not 1 <= version <= MOST_VERSIONS:
+        raise ConfigurationError(
+            f"task {name!r}: version={version!r}: give a whole number from 1 to {MOST_VERSIONS:,}"
+        )
+    if upgrade is not None and (version == 1 or not callable(upgrade)):
+        raise ConfigurationError(
+            f"task {name!r}: upgrade= is a function that makes arguments of an older version new, so version= must be over 1"
         )
 
 

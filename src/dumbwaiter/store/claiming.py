@@ -16,6 +16,8 @@ from dumbwaiter.store.rows import Database, to_task
 from dumbwaiter.store.tables import PENDING, ZERO
 from dumbwaiter.task import Status, Task
 
+# How new the arguments may be, for the types that have more than one version of them.
+Versions = Mapping[str, int]
 # Capacities are sums and differences of fractions: 0.3 - 0.1 - 0.1 is a little less than 0.1.
 ROUNDING = 1e-9
 # More suspects at once than this come of a whole fleet's death; then two workers may stop claiming for them.
@@ -41,6 +43,7 @@ class Want:
     beat_for: timedelta = timedelta(seconds=33)
     in_process: Sequence[str] = ()
     alone: bool = False
+    versions: Versions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,14 @@ class Concern:
 
     types: Sequence[str]
     queues: Sequence[str] | None = None
+    versions: Versions = field(default_factory=dict)
 
     def includes(self, task: Task) -> bool:
-        return task.task_type in self.types and (self.queues is None or task.queue in self.queues)
+        return (
+            task.task_type in self.types
+            and task.payload_version <= self.versions.get(task.task_type, 1)
+            and (self.queues is None or task.queue in self.queues)
+        )
 
 
 def startable(
@@ -103,6 +111,7 @@ def due(db: Database, want: Want, now: Instant, *columns: sa.Column[Any]) -> sa.
             *in_fit_company(db, want),
             tasks.c.queue == want.queue,
             tasks.c.task_type.in_(want.types),
+            known_version(db, want.versions),
         )
         .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
         .limit(want.slots)
@@ -115,6 +124,16 @@ def startable_now(db: Database, now: Instant) -> tuple[sa.ColumnElement[bool], .
     tasks = db.tables.tasks
     in_time = sa.or_(tasks.c.start_before.is_(None), tasks.c.attempt > 0, tasks.c.start_before > now)
     return tasks.c.ready, tasks.c.status == PENDING, in_time
+
+
+def known_version(db: Database, versions: Versions) -> sa.ColumnElement[bool]:
+    """Arguments that the worker's application can read; newer ones wait for a newer worker."""
+    tasks = db.tables.tasks
+    newer = [
+        sa.and_(tasks.c.task_type == name, tasks.c.payload_version <= version)
+        for name, version in versions.items()
+    ]
+    return sa.or_(tasks.c.payload_version <= 1, *newer)
 
 
 def in_fit_company(db: Database, want: Want) -> tuple[sa.ColumnElement[bool], ...]:
@@ -190,6 +209,7 @@ def claim_one(
         *startable_now(db, now),
         *in_fit_company(db, want),
         tasks.c.task_type.in_(want.types),
+        known_version(db, want.versions),
     )
     taken = connection.execute(update).rowcount == 1
     if not taken:
@@ -209,7 +229,7 @@ def any_suspect(db: Database, concern: Concern) -> sa.ColumnElement[bool]:
     if not concern.types:
         return sa.false()
     ours = db.tables.tasks.c.task_type.in_(concern.types)
-    return sa.exists().where(*suspects(db, concern.queues), ours)
+    return sa.exists().where(*suspects(db, concern.queues), ours, known_version(db, concern.versions))
 
 
 def reserve(
@@ -231,7 +251,7 @@ def reserve(
         sa.not_(workers.c.stopping),
     )
     waiting = (
-        sa.select(tasks.c.id, tasks.c.task_type, tasks.c.reserved_by, valid)
+        sa.select(tasks.c.id, tasks.c.task_type, tasks.c.reserved_by, valid, tasks.c.payload_version)
         .where(*suspects(db, concern.queues))
         .order_by(tasks.c.queue, tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
         .limit(MOST_SUSPECTS)
@@ -240,7 +260,8 @@ def reserve(
     rows = connection.execute(waiting).all()
     if any(row[3] and row[2] != worker for row in rows):
         return None
-    first = next((str(row[0]) for row in rows if row[1] in concern.types), None)
+    could = (row for row in rows if row[1] in concern.types and row[4] <= concern.versions.get(row[1], 1))
+    first = next((str(row[0]) for row in could), None)
     if first is not None:
         connection.execute(sa.update(tasks).where(tasks.c.id == first).values(reserved_by=worker))
     return first
@@ -267,13 +288,14 @@ def queues_with_work(db: Database, connection: Connection) -> list[str]:
         found.append(str(name))
 
 
-def ready_types(db: Database, connection: Connection, queue: str, limit: int = 100) -> list[str]:
-    """The types of the first tasks that are due in a queue."""
+def ready_types(db: Database, connection: Connection, queue: str, limit: int = 100) -> list[tuple[str, int]]:
+    """The types of the first tasks that are due in a queue, with the versions of their arguments."""
     tasks = db.tables.tasks
     first = (
-        sa.select(tasks.c.task_type)
+        sa.select(tasks.c.task_type, tasks.c.payload_version)
         .where(tasks.c.ready, tasks.c.status == PENDING, tasks.c.queue == queue)
         .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
         .limit(limit)
     ).subquery()
-    return [str(row[0]) for row in connection.execute(sa.select(first.c.task_type).distinct())]
+    kinds = sa.select(first.c.task_type, first.c.payload_version).distinct()
+    return [(str(row[0]), int(row[1])) for row in connection.execute(kinds)]

@@ -235,6 +235,7 @@ def values(db: Database, new: NewTask, now: Instant, key: str | None = None) -> 
         "request_key": new.request_key,
         "request_hash": new.request_hash,
         "payload": dict(new.payload),
+        "payload_version": new.payload_version,
         "status": Status.PENDING.value,
         "ready": ready,
         "attempt": 0,

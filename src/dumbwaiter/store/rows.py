@@ -36,6 +36,7 @@ class NewTask:
     id: str
     task_type: str
     payload: Mapping[str, Any]
+    payload_version: int = 1
     queue: str = "default"
     priority: int = 0
     business_key: str | None = None
@@ -143,6 +144,7 @@ def to_task(row: sa.RowMapping, files: Sequence[ResultFile] = ()) -> Task:
         queue=row["queue"],
         status=Status(row["status"]),
         payload=row["payload"],
+        payload_version=row["payload_version"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         run_at=row["run_at"],

@@ -397,8 +397,8 @@ class Store:
         with self.connections.reading() as connection:
             return claiming.queues_with_work(self.db, connection)
 
-    def ready_types(self, queue: str) -> list[str]:
-        """The types of the first hundred tasks that are due in a queue."""
+    def ready_types(self, queue: str) -> list[tuple[str, int]]:
+        """The types of the first hundred tasks that are due in a queue, with the versions of their arguments."""
         with self.connections.reading() as connection:
             return claiming.ready_types(self.db, connection, queue)
 

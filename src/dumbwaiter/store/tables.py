@@ -78,6 +78,7 @@ class Tables:
             sa.Column("request_key", Hash),
             sa.Column("request_hash", Hash),
             sa.Column("payload", Json, nullable=False),
+            sa.Column("payload_version", sa.SmallInteger, nullable=False),
             sa.Column("result", Json),
             sa.Column("status", sa.String(10), nullable=False),
             sa.Column("ready", sa.Boolean, nullable=False),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 from dumbwaiter.executors.registry import Registry
-from dumbwaiter.store.claiming import Concern, Want, startable
+from dumbwaiter.store.claiming import Concern, Versions, Want, startable
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
 from dumbwaiter.worker.slots import Slots
@@ -75,7 +75,7 @@ class Claimer:
         """The suspects that this worker could run, once nothing else runs here."""
         types = [entry.name for entry in self._registry if entry.in_process]
         could = startable(types, self._needs(), self._slots.capacity)
-        return Concern(could, None if self._slots.any_queue else list(self._slots.queues))
+        return Concern(could, None if self._slots.any_queue else list(self._slots.queues), self._versions())
 
     def hear_of_suspects(self, waits: bool) -> None:
         """Somebody has looked whether a task of our concern waits."""
@@ -187,14 +187,27 @@ class Claimer:
             self._slots.free_capacity(),
             self._beat_for,
             in_process=tuple(entry.name for entry in self._registry if entry.in_process),
+            versions=self._versions(),
         )
 
     def _alone(self, queue: str, concern: Concern) -> Want:
         """One suspect, by a worker that has all of its capacity free."""
-        return Want(queue, 1, concern.types, self._needs(), self._slots.capacity, self._beat_for, alone=True)
+        return Want(
+            queue,
+            1,
+            concern.types,
+            self._needs(),
+            self._slots.capacity,
+            self._beat_for,
+            alone=True,
+            versions=concern.versions,
+        )
 
     def _needs(self) -> Mapping[str, Mapping[str, float]]:
         return {entry.name: entry.all_needs for entry in self._registry if entry.all_needs}
+
+    def _versions(self) -> Versions:
+        return {entry.name: entry.version for entry in self._registry if entry.version > 1}
 
     def _claim(self, want: Want, task_id: str | None = None) -> list[Task]:
         """Claim and launch; if a task is named, that one."""

@@ -22,7 +22,7 @@ class Unclaimed:
         self._store = store
         self._registry = registry
         self._slots = slots
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str, str]] = set()
         self._next = 0.0
 
     def look(self, queue: str) -> None:
@@ -30,10 +30,10 @@ class Unclaimed:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY
-        for task_type in self._store.ready_types(queue):
-            why = self._why(task_type)
-            if why and (queue, task_type) not in self._told:
-                self._told.add((queue, task_type))
+        for task_type, version in self._store.ready_types(queue):
+            why = self._why(task_type, version)
+            if why and (queue, task_type, why) not in self._told:
+                self._told.add((queue, task_type, why))
                 log.warning(
                     "queue %s has due tasks of type %s, and this worker leaves them: %s",
                     queue,
@@ -41,11 +41,15 @@ class Unclaimed:
                     why,
                 )
 
-    def _why(self, task_type: str) -> str:
+    def _why(self, task_type: str, version: int) -> str:
         """Why this worker will never take such a task; "" if it may."""
         entry = self._registry.get(task_type)
         if entry is None:
             return "that type is not registered in its application"
+        if version > entry.version:
+            return (
+                f"their arguments are of version {version}, and its application knows version {entry.version}"
+            )
         lacking = [
             f"{name}={amount:g} (it has {self._slots.capacity.get(name, 0):g})"
             for name, amount in entry.all_needs.items()

@@ -67,6 +67,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("request_key", Hash),
         sa.Column("request_hash", Hash),
         sa.Column("payload", Json, nullable=False),
+        sa.Column("payload_version", sa.SmallInteger, nullable=False),
         sa.Column("result", Json),
         sa.Column("status", sa.String(10), nullable=False),
         sa.Column("ready", sa.Boolean, nullable=False),
