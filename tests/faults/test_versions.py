@@ -153,7 +153,7 @@ def test_arguments_of_another_version_wait_for_a_worker_that_reads_them_or_are_m
     done = ended(producer, [*before, *after])
     newest.close()
 
-    assert {(task.status, task.attempt) for task in done} == {(Status.SUCCESS, 1)}
+    assert {(task.status, task.attempt, task.error_message) for task in done} == {(Status.SUCCESS, 1, None)}
     assert [task.result for task in done[3:]] == ["b@example.org"] * 3
     assert done[1].result == "ann@example.org (from version 1)"
     assert done[2].result["output"] == "ann: ann@example.org (from version 1)\n"

@@ -60,7 +60,8 @@ class TaskType:
         """The task with arguments of this version; without an `upgrade` they are taken for that."""
         if self.upgrade is None or task.payload_version == self.version:
             return task
-        return replace(task, payload=dict(self.upgrade(dict(task.payload), task.payload_version)))
+        payload = dict(self.upgrade(dict(task.payload), task.payload_version))
+        return replace(task, payload=payload, payload_version=self.version)
 
     @property
     def coroutine(self) -> bool:
