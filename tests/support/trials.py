@@ -38,6 +38,9 @@ from tests.support.workers import Entry, Place, place
 
 Found = TypeVar("Found")
 FEAST = "tests.support.feast:waiter"
+# How many places of two workers run at a time: a server with its usual 100 connections has room for no more, beside other
+# tests, and then workers wait for connections rather than for a lease.
+AT_ONCE = {"sqlite": 20, "postgresql": 6, "mysql": 10}
 # How long the processes of a killed worker may be seen after it: on a busy machine everything takes its time.
 GONE = 10.0
 TAKEN_BACK = {AttemptOutcome.CRASHED, AttemptOutcome.LOST}

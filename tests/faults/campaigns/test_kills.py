@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.databases import Database, Kind
-from tests.support.trials import Trial, all_is_well, everywhere, pid_of, trial
+from tests.support.trials import AT_ONCE, Trial, all_is_well, everywhere, pid_of, trial
 from tests.support.waiting import until
 
 FIVE_SECONDS = {"lease": "5s", "heartbeat": "1s", "sweep": "1s", "poll": "500ms"}
@@ -54,7 +54,7 @@ def test_whatever_is_killed_at_whatever_moment_every_task_succeeds_once_and_noth
 ) -> None:
     databases = [make_database(database_kind) for _ in range(places)]
     began = time.monotonic()
-    with ThreadPoolExecutor(places) as pool:
+    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
         trials = [
             pool.submit(
                 killed_again_and_again, one, tmp_path / str(number), random.Random(chance.random()), kills
@@ -107,7 +107,7 @@ def test_with_the_settings_as_they_are_shipped_every_task_of_a_killed_worker_is_
     places: int,
 ) -> None:
     databases = [make_database(database_kind) for _ in range(places)]
-    with ThreadPoolExecutor(places) as pool:
+    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
         trials = [
             pool.submit(killed_once, one, tmp_path / str(number), random.Random(chance.random()))
             for number, one in enumerate(databases)
