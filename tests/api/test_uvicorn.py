@@ -55,6 +55,12 @@ async def hold():
     note("hold")
     await asyncio.sleep(4)
     return "held"
+
+@app.get("/block")
+async def block(seconds: float):
+    note("block")
+    time.sleep(seconds)
+    note("free")
 """
 
 
@@ -243,6 +249,38 @@ def test_what_a_server_accepted_ends_though_its_processes_are_replaced(place: Pa
     for name, attempt, *_ in ledger(place):
         attempts[name].append(int(attempt))
     assert [] == [(name, seen) for name, seen in attempts.items() if seen != sorted(set(seen))]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_route_that_blocks_its_server_for_leases_costs_no_task_inside(place: Path) -> None:
+    short = {"DUMBWAITER_LEASE": "3s", "DUMBWAITER_HEARTBEAT": "500ms", "DUMBWAITER_SWEEP": "1s"}
+
+    def ask_for(numbers: range, seconds: float, url: str) -> None:
+        for number in numbers:
+            words = {"number": number, "seconds": seconds}
+            httpx.post(f"{url}/tasks/mark", json=words, timeout=20).raise_for_status()
+
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(program(*uvicorn(), cwd=place, **short))
+        ask_for(range(2), 12, address(server))
+        until(lambda: len(ledger(place)) == 2)
+        # there is somebody who would take them over
+        other = stack.enter_context(program(*uvicorn(), cwd=place, **short))
+        url = address(other)
+        asking = python("-c", f"import httpx; httpx.get('{address(server)}/block?seconds=10', timeout=60)")
+        asker = stack.enter_context(subprocess.Popen(asking))
+        until(lambda: ["block"] in ledger(place))
+        ask_for(range(2, 22), 1, url)
+        until(lambda: statuses(place) == {"success": 22}, 60)
+        assert asker.wait(60) == 0
+
+    lines = ledger(place)
+    while_blocked = lines[lines.index(["block"]) : lines.index(["free"])]
+    # it goes on claiming beside the other one
+    assert str(server.process.pid) in {entry[2] for entry in while_blocked if len(entry) == 4}
+    starts = collections.Counter(entry[0] for entry in lines if len(entry) == 4)
+    assert starts == {str(number): 1 for number in range(22)}
 
 
 def replace_a_process(server: Program, place: Path, how: str) -> None:
