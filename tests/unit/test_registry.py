@@ -153,7 +153,7 @@ def test_braces_that_name_no_parameter_are_refused(word):
         {"upgrade": lambda arguments, version: arguments},
         {"version": 2, "upgrade": {"to": "ann"}},
     ],
-    ids=str,
+    ids=["0", "1.5", "text", "too many", "upgrade of the first", "upgrade that is none"],
 )
 def test_a_version_that_is_none_is_refused(terms):
     with pytest.raises(ConfigurationError, match="version="):

@@ -58,6 +58,8 @@ SILENT = 1.0
 # How long a stop waits for the answer to a claim that is under way, or for a start that is.
 BRIEFLY = 2.0
 WAIT_FOR_SCHEMA = 5.0
+# A worker that slept for less, on a laptop say, finds its row when it wakes.
+FORGET_AFTER = timedelta(hours=12)
 
 
 def worker_name() -> str:
@@ -292,7 +294,7 @@ class Worker:
             log.warning("%d processes of dead workers were ended", ended)
         if names := workdirs.sweep(root):
             log.warning("work directories of dead workers were removed: %s", ", ".join(names))
-        self.store.forget_silent_workers(max(self.settings.lease * 3, timedelta(minutes=5)))
+        self.store.forget_silent_workers(max(self.settings.lease * 3, FORGET_AFTER))
 
     # a task's way through
 
