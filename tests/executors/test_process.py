@@ -26,6 +26,8 @@ from dumbwaiter.retry import RemoteError, Retry
 from tests.executors import work
 from tests.executors.conftest import WORKER, held, hostile_pids, none_left, nothing_more_held_than, until
 
+MEBIBYTE = 1024 * 1024
+
 
 @pytest.mark.parametrize("function", [work.add, work.add_slowly])
 def test_a_function_in_its_own_process_returns_its_result(run, function):
@@ -65,6 +67,34 @@ def test_a_child_that_has_grown_is_replaced(run, monkeypatch):
     monkeypatch.setattr(process_module, "GROWTH", -1)
 
     assert run(work.whoami).result != run(work.whoami).result
+
+
+@pytest.mark.parametrize(
+    ("tasks", "growth"),
+    [
+        pytest.param(40, 20),
+        pytest.param(300, 100, marks=[pytest.mark.long, pytest.mark.timeout(180)]),
+    ],
+)
+def test_tasks_that_leak_all_end_well_in_children_that_stay_small(run, monkeypatch, tasks, growth):
+    monkeypatch.setattr(process_module, "MAX_TASKS", tasks)
+    monkeypatch.setattr(process_module, "GROWTH", growth * MEBIBYTE)
+    told = [run(work.leak, {"mebibytes": 2}).result for _ in range(tasks)]
+
+    children = {pid: [count for one, count, _ in told if one == pid] for pid, _, _ in told}
+    # each was run, and once: a child counts what it has leaked
+    assert [list(range(1, len(counts) + 1)) for counts in children.values()] == list(children.values())
+    # no child serves a single task only, and none goes on for ever
+    assert tasks * 2 // growth // 2 <= len(children) <= tasks * 2 // growth + 1
+    assert max(size for *_, size in told) <= min(size for *_, size in told) + growth + 10
+
+
+def test_a_limit_of_growth_below_a_childs_own_size_does_not_cost_each_task_a_child(run, monkeypatch):
+    monkeypatch.setattr(process_module, "GROWTH", 8 * MEBIBYTE)
+    told = [run(work.leak, {"mebibytes": 0}).result for _ in range(10)]
+
+    assert told[0][2] > 8
+    assert len({pid for pid, *_ in told}) == 1
 
 
 def test_an_idle_child_goes_by_itself(run, monkeypatch):
@@ -521,9 +551,6 @@ def test_a_command_inside_a_child_gets_term_when_the_attempt_should_stop(run, pr
 
     assert one.error.meaning == "cancel"
     assert ready.read_text() == "got TERM\n"
-
-
-MEBIBYTE = 1024 * 1024
 
 
 def test_a_task_that_uses_more_memory_than_it_may_is_ended_and_says_how_much(run):

@@ -244,6 +244,20 @@ def share_memory(ready: str, mebibytes: int, forks: int) -> str:
     return "shared"
 
 
+leaked: list[bytearray] = []
+
+
+def leak(mebibytes: int) -> tuple[int, int, int]:
+    """Keep that much for good: the pid, how often this process did so, and how large it is in MiB."""
+    leaked.append(bytearray(b"x" * mebibytes * 1024 * 1024))
+    size = next(
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
+    return os.getpid(), len(leaked), int(size) // 1024
+
+
 @contextmanager
 def scope(ctx: TaskContext) -> Iterator[str]:
     yield f"scope of {ctx.task.id}"

@@ -7,19 +7,23 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 import pytest
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.executors.guardian import Process, process
 from dumbwaiter.task import AttemptOutcome, Status, Task
 from tests.support import scullery
+from tests.support.trials import still
 from tests.support.waiting import until
 from tests.support.workers import Place, ended
 
 SCULLERY = "tests.support.scullery:waiter"
 # A second of time, one of grace, and what a busy machine takes.
 IN_TIME = timedelta(seconds=5)
+STUCK = ("stuck-thread", "stuck-process")
 HOWS = ("sleep", "receive", "spin", "acquire", "run-another")
 
 pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
@@ -108,3 +112,40 @@ def test_a_coroutine_ends_in_time_or_is_given_up(here: Place, waiter: Dumbwaiter
     assert 1 + len(HOWS) == here.log().count("it was abandoned")
     worker.terminate()
     assert worker.wait(20) == 0
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_a_child_that_is_stuck_is_gone_with_its_half_file_when_its_end_is_recorded(
+    here: Place, waiter: Dumbwaiter, how: str
+) -> None:
+    here.start_worker("-q", "default=10", "--capacity", "process=5", app=SCULLERY)
+    until(lambda: waiter.store.workers())
+    told = {(way, kind): here.home / f"{way}-{kind}" for way in STUCK for kind in scullery.CHILDREN}
+    timeout = timedelta(minutes=10) if how == "cancel" else timedelta(seconds=3)
+    tasks = [
+        waiter.enqueue(way, {"how": kind, "told": str(path)}, timeout=timeout)
+        for (way, kind), path in told.items()
+    ]
+    children: dict[Path, Process] = {}
+
+    def all_there() -> bool:
+        for path in told.values():
+            if path.exists() and (one := process(int(path.read_text() or "0"))):
+                children.setdefault(path, one)
+        return len(children) == len(told)
+
+    if how == "cancel":
+        until(all_there)
+        for task in tasks:
+            waiter.cancel(task.id)
+    # of those that are to time out some may still be starting
+    until(lambda: all_there() or all(waiter.get(task.id).status.final for task in tasks))
+    found = ended(waiter, tasks)
+    last = max(task.finished_at.timestamp() for task in found if task.finished_at)
+
+    assert children
+    until(lambda: not any(map(still, children.values())), 5)
+    until(lambda: not list((here.home / "work").glob("*/*")), 5)
+    assert {Status.CANCELLED if how == "cancel" else Status.FAILED} == {task.status for task in found}
+    assert all(path.stat().st_mtime < last + 5 for path in here.home.glob("*.busy"))
+    ten_others_run(waiter)

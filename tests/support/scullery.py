@@ -149,6 +149,30 @@ async def shield_process(ctx: TaskContext) -> None:
         await asyncio.shield(asyncio.shield(asyncio.sleep(LONG)))
 
 
+# Children as encoders can be: silent for ever, waiting for a pipe that nobody writes to, stopped, deaf, or busy writing.
+CHILDREN = {
+    "silent": "exec sleep 600",
+    "pipe": "mkfifo pipe; exec cat pipe",
+    "stopped": "kill -STOP $$; exec sleep 600",
+    "deaf": "trap '' TERM; while :; do sleep 1; done",
+    "busy": "while :; do echo more >> half.mp4; echo more >> $1.busy; sleep 0.1; done",
+}
+
+
+def stuck(how: str, told: str) -> list[str]:
+    return ["sh", "-c", f"echo $$ > $1; echo half > half.mp4; {CHILDREN[how]}", "sh", told]
+
+
+@waiter.task("stuck-thread", retry=ONCE)
+def stuck_thread(ctx: TaskContext, how: str, told: str) -> None:
+    ctx.run(stuck(how, told))
+
+
+@waiter.task("stuck-process", retry=ONCE, isolate=True)
+def stuck_process(ctx: TaskContext, how: str, told: str) -> None:
+    subprocess.run(stuck(how, told), cwd=ctx.workdir, check=True)
+
+
 QUICKLY = Retry(max_retries=20, base=timedelta(milliseconds=200), cap=timedelta(milliseconds=500))
 
 
