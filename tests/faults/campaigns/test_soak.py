@@ -24,6 +24,8 @@ SETTINGS = {"lease": "5s", "heartbeat": "1s", "sweep": "1s", "poll": "500ms"}
 EVERY = 5.0
 STOPPED = 7.0
 OUTAGE = 3.0
+# A worker's pool for its duties, and the connections of its listener and its heartbeat.
+POOLED = 5
 # After a stopped worker goes on it may still be found silent, until its next beat is written.
 SETTLED = 3.0
 
@@ -143,7 +145,8 @@ def soaked(database: Database, home: Path, chance: random.Random, seconds: float
     # at rest: what work takes comes and goes, what is lost stays
     lowest = [tuple(min(one[index] for one in some) for index in (1, 2)) for some in (second, last)]
     assert after <= 1.1 * before, f"resident memory went from {before:.0f} to {after:.0f} bytes"
-    assert all(now <= then for then, now in zip(*lowest, strict=True)), f"fds, threads: {lowest}"
+    # a pool may have its connections at the one minimum and not at the other; what each of the faults lost would be twenty
+    assert all(now <= then + POOLED for then, now in zip(*lowest, strict=True)), f"fds, threads: {lowest}"
     dealt = ", ".join(f"{name} {count}" for name, count in sorted(here.tally.items()))
     return (
         f"{database.kind}, {seconds:.0f} s: {here.tally.total()} faults ({dealt}), {len(here.accepted)} tasks, "
