@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from dumbwaiter.task import Status
-from tests.support.clocks import Clock, shifted
+from tests.support.clocks import Clock, shifted, swept_shared_memory
 from tests.support.databases import Database
 from tests.support.waiting import until
 from tests.support.workers import KITCHEN, ROOT, Place, ended, place
@@ -30,6 +31,12 @@ SERVERS = [
     pytest.param("postgresql", marks=pytest.mark.service("postgresql")),
     pytest.param("mysql", marks=[pytest.mark.service("mysql"), pytest.mark.long]),
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_shared_memory() -> Iterator[None]:
+    with swept_shared_memory():
+        yield
 
 
 def enqueued_under(here: Place, shift: str, *words: str) -> str:
@@ -73,8 +80,8 @@ def test_workers_and_producers_with_wrong_clocks_neither_take_from_the_living_no
         for task in map(waiter.get, delayed):
             assert task.started_at is not None
             assert task.run_at - task.created_at == timedelta(seconds=3)
-            # due by the database's clock, and then a poll and what a busy machine takes
-            assert timedelta(0) <= task.started_at - task.run_at < timedelta(seconds=2)
+            # due by the database's clock, and then when those that have to run alone leave it a slot; not an hour off
+            assert timedelta(0) <= task.started_at - task.run_at < timedelta(seconds=30)
         assert 1 == log.count("the clock of this host is 3600 s ahead of the database's")
         assert 1 == log.count("the clock of this host is 3600 s behind the database's")
         waiter.close()

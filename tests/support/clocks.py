@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from tests.support.services import faketime_library
 
@@ -37,3 +41,18 @@ def preloaded() -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DISABLE_SHM": "1",
     }
+
+
+def shared() -> dict[Path, int]:
+    """What processes under faketime share with their children, by the pid of whoever made it."""
+    return {path: int(path.name.rpartition("_")[2]) for path in Path("/dev/shm").glob("*faketime_s*_*")}
+
+
+@contextmanager
+def swept_shared_memory() -> Iterator[None]:
+    """Remove what a process that was killed leaves there: not every version lets that be switched off."""
+    before = shared()
+    yield
+    for path, pid in shared().items():
+        if path not in before and not psutil.pid_exists(pid):
+            path.unlink(missing_ok=True)
