@@ -25,15 +25,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("dumbwaiter")
 
-# The tests of a group run one at a time, in one process: the first two and the mutants start many processes and measure times,
-# and none of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
+# The tests of a group run one at a time, in one process: they share the videos that they made, or a browser, or are heavy.
 GROUPS = {
-    "faults": ("tests/faults/",),
-    "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
     "browser": ("tests/browser/",),
     "mutants": ("tests/mutants/",),
 }
+# These start many processes and wait for them most of the time: those of one file run one at a time, too.
+BY_FILE = ("tests/faults/", "tests/worker/", "tests/api/test_uvicorn.py")
 FLAGGED = {"long": ("--faults",), "overnight": ("--faults", "--long"), "mutants": ("--mutants",)}
 
 left_out: Counter[str] = Counter()
@@ -171,7 +170,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # Not by marks of xdist_group: pytest-xdist 3.8 loses them with pytest 9.2.
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), nodeid)
+            own = nodeid.split("::")[0] if nodeid.startswith(BY_FILE) else nodeid
+            return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), own)
 
     return Scheduling(config, log)
 

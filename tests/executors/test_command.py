@@ -100,7 +100,7 @@ def test_a_command_may_leave_its_input_unread(ctx):
 
 
 def test_what_a_command_leaves_running_ends_with_it(ctx, tmp_path):
-    script = f"{sys.executable} -c '{work.HOSTILE}' {tmp_path}/pids & while [ $(cat {tmp_path}/pids | wc -l) -lt 7 ]; do :; done"
+    script = f"{sys.executable} -c '{work.HOSTILE}' {tmp_path}/pids & while [ $(cat {tmp_path}/pids | wc -l) -lt {work.HOSTILE_SIZE} ]; do :; done"
     ctx.run(["sh", "-c", script + " 2>/dev/null"])
 
     assert none_left(hostile_pids(tmp_path / "pids"), seconds=0.1)

@@ -68,7 +68,7 @@ def test_workers_of_one_host_and_one_pid_are_not_taken_for_each_other(
     dying = here.start_worker("-q", "falls=1", inside=PID_1)
     falls = waiter.enqueue("persevere-alone", {"attempts": 2}, queue="falls")
     until(lambda: len(list((here.home / "work").glob("*/*/pillow.txt"))) == 2)
-    assert {1} == {worker.pid for worker in waiter.store.workers()}
+    assert 1 == len({worker.pid for worker in waiter.store.workers()})
     os.killpg(dying.pid, signal.SIGKILL)
 
     here.start_worker("-q", "falls=1", inside=PID_1)

@@ -184,7 +184,7 @@ def test_every_statement_compiles_for_mysql_8_without_returning(empty_store):
     keeping.stage(db, connection, now, 5)
     recorder.rows = [[(None, 0)]]
     keeping.ahead(db, connection, Concern(("t",)), db.now(None))
-    recorder.rows = [[(task.id, "t", None, 0)]]
+    recorder.rows = [[(task.id, "t", None, 0, 1)]]
     claiming.reserve(db, connection, Concern(("t",), ["default"]), "w1", now, lease=LEASE)
     claiming.reserved(db, connection, task.id, "w1")
     keeping.forget_silent(db, connection, now, timedelta(minutes=5))

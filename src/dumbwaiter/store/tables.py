@@ -74,7 +74,7 @@ class Tables:
             sa.Column("priority", sa.SmallInteger, nullable=False),
             sa.Column("business_key", Name(200)),
             sa.Column("owner", Name(200)),
-            sa.Column("active_key", Hash),
+            sa.Column("active_key", Hash, unique=True),
             sa.Column("request_key", Hash),
             sa.Column("request_hash", Hash),
             sa.Column("payload", Json, nullable=False),
@@ -151,10 +151,11 @@ class Tables:
             only = self._own(postgresql_where=predicate, sqlite_where=predicate)
             index = sa.Index(f"{self.prefix}tasks_{name}", *columns, **only)
             index.ddl_if(callable_=has_partial_indexes)
-        for key in (c.active_key, c.request_key):
-            # most tasks have neither, and none has an active key at its end: their rows cost these indexes nothing
-            given = self._own(postgresql_where=key.is_not(None), sqlite_where=key.is_not(None))
-            sa.Index(f"{self.prefix}tasks_{key.name}", key, unique=True, **given)
+        # Few tasks have one, and the others cost this index nothing. Not so the active key: who looks at it locks its row FOR
+        # KEY SHARE, and PostgreSQL lets an end that clears the key wait for that only if a whole index makes the key unique.
+        given = c.request_key.is_not(None)
+        partly = self._own(postgresql_where=given, sqlite_where=given)
+        sa.Index(f"{self.prefix}tasks_request_key", c.request_key, unique=True, **partly)
         full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
             ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
             ("suspect", [c.status, c.ready, c.crash_count]),

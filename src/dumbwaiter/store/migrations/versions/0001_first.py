@@ -63,7 +63,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("priority", sa.SmallInteger, nullable=False),
         sa.Column("business_key", Name(200)),
         sa.Column("owner", Name(200)),
-        sa.Column("active_key", Hash),
+        sa.Column("active_key", Hash, unique=True),
         sa.Column("request_key", Hash),
         sa.Column("request_hash", Hash),
         sa.Column("payload", Json, nullable=False),
@@ -144,9 +144,10 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
             f"{prefix}tasks_{name}", *columns, postgresql_where=predicate, sqlite_where=predicate
         )
         index.ddl_if(callable_=partial_indexes)
-    for key in (c.active_key, c.request_key):
-        given = key.is_not(None)
-        sa.Index(f"{prefix}tasks_{key.name}", key, unique=True, postgresql_where=given, sqlite_where=given)
+    given = c.request_key.is_not(None)
+    sa.Index(
+        f"{prefix}tasks_request_key", c.request_key, unique=True, postgresql_where=given, sqlite_where=given
+    )
     full: list[tuple[str, list[sa.ColumnElement[Any]]]] = [
         ("ready", [c.status, c.ready, c.queue, c.priority.desc(), c.run_at, c.id]),
         ("suspect", [c.status, c.ready, c.crash_count]),
