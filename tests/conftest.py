@@ -25,14 +25,19 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("dumbwaiter")
 
-# The tests of a group run one at a time, in one process: they share the videos that they made, or a browser, or are heavy.
+# The tests of a group run one at a time, in one process: the first two and the mutants start many processes and measure times,
+# and none of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
 GROUPS = {
+    "faults": ("tests/faults/",),
+    "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
     "browser": ("tests/browser/",),
     "mutants": ("tests/mutants/",),
 }
-# These start many processes and wait for them most of the time: those of one file run one at a time, too.
-BY_FILE = ("tests/faults/", "tests/worker/", "tests/api/test_uvicorn.py")
+# Each statement is tried on MariaDB by the tests of the store, and every way to run a task by this file; what else whole
+# worker processes go through there takes minutes, and is tried with --faults.
+PROCESSES = ("tests/faults/", "tests/worker/")
+ON_EVERY_DATABASE = "tests/worker/test_running.py"
 FLAGGED = {"long": ("--faults",), "overnight": ("--faults", "--long"), "mutants": ("--mutants",)}
 
 left_out: Counter[str] = Counter()
@@ -170,8 +175,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # Not by marks of xdist_group: pytest-xdist 3.8 loses them with pytest 9.2.
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            own = nodeid.split("::")[0] if nodeid.startswith(BY_FILE) else nodeid
-            return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), own)
+            return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), nodeid)
 
     return Scheduling(config, log)
 
@@ -217,7 +221,15 @@ def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None
     for marker, flags in FLAGGED.items():
         if item.get_closest_marker(marker) and not all(config.getoption(flag) for flag in flags):
             return f"run only with {' '.join(flags)}"
+    if _processes_on_mariadb(item) and not config.option.faults:
+        return "run only with --faults"
     return None
+
+
+def _processes_on_mariadb(item: pytest.Item) -> bool:
+    chosen = getattr(item, "callspec", None)
+    elsewhere = item.nodeid.startswith(PROCESSES) and not item.nodeid.startswith(ON_EVERY_DATABASE)
+    return elsewhere and chosen is not None and "mysql" in chosen.params.values()
 
 
 def _services(item: pytest.Item) -> list[str]:

@@ -114,7 +114,7 @@ def test_a_coroutine_ends_in_time_or_is_given_up(here: Place, waiter: Dumbwaiter
     assert worker.wait(20) == 0
 
 
-@pytest.mark.parametrize("how", ["cancel", "timeout"])
+@pytest.mark.parametrize("how", ["cancel", pytest.param("timeout", marks=pytest.mark.long)])
 def test_a_child_that_is_stuck_is_gone_with_its_half_file_when_its_end_is_recorded(
     here: Place, waiter: Dumbwaiter, how: str
 ) -> None:

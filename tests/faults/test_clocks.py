@@ -28,7 +28,7 @@ SHORT = {"lease": "2s", "heartbeat": "400ms", "sweep": "500ms", "poll": "200ms"}
 LEASE = timedelta(seconds=2)
 SHIFTS = ("+1h", "+0", "-1h")
 SERVERS = [
-    pytest.param("postgresql", marks=pytest.mark.service("postgresql")),
+    pytest.param("postgresql", marks=[pytest.mark.service("postgresql"), pytest.mark.long]),
     pytest.param("mysql", marks=[pytest.mark.service("mysql"), pytest.mark.long]),
 ]
 

@@ -141,7 +141,7 @@ def test_a_task_whose_worker_is_stopped_is_cancelled_all_the_same(here: Place, w
     tasks = [waiter.enqueue(name, {"attempts": 9}) for name in ("persevere", "persevere-alone")]
     first = here.start_worker()
     until(lambda: len(here.starts()) == 2)
-    os.killpg(first.pid, signal.SIGSTOP)
+    here.freeze(first)
     try:
         here.start_worker()
         asked = [waiter.cancel(task.id) for task in tasks]

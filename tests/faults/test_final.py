@@ -67,7 +67,7 @@ def late_answers(url: str, longest: float) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("database_kind", "load"),
     [
-        pytest.param("postgresql", FEW, marks=pytest.mark.service("postgresql")),
+        pytest.param("sqlite", FEW),
         pytest.param("sqlite", MANY, marks=pytest.mark.long),
         pytest.param("postgresql", MANY, marks=[pytest.mark.long, pytest.mark.service("postgresql")]),
         pytest.param("mysql", MANY, marks=[pytest.mark.long, pytest.mark.service("mysql")]),

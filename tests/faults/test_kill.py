@@ -27,6 +27,14 @@ SHORT = {
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    "database_kind",
+    [
+        pytest.param("postgresql", marks=pytest.mark.service("postgresql")),
+        pytest.param("sqlite", marks=pytest.mark.long),
+        pytest.param("mysql", marks=[pytest.mark.long, pytest.mark.service("mysql")]),
+    ],
+)
 def test_eight_workers_drain_two_thousand_tasks_and_only_those_of_the_two_killed_start_twice(
     here: Place, waiter: Dumbwaiter
 ) -> None:
@@ -94,7 +102,7 @@ def test_the_late_result_of_a_worker_that_was_stopped_past_its_lease_is_rejected
     first = here.start_worker()
     task = waiter.enqueue("doze", {"seconds": 4})
     until(lambda: here.starts())
-    os.killpg(first.pid, signal.SIGSTOP)
+    here.freeze(first)
     second = here.start_worker()
     until(lambda: len(here.starts()) == 2)
     os.killpg(first.pid, signal.SIGCONT)
@@ -119,7 +127,7 @@ def test_a_worker_that_wakes_when_another_has_finished_its_task_changes_nothing_
     hatched = until(lambda: [one for one in here.ledger() if one.event == "hatched"], 60)
     chick = process(int(hatched[0].more["chick"]))
     assert chick is not None
-    os.killpg(first.pid, signal.SIGSTOP)
+    here.freeze(first)
     second = here.start_worker()
     [found] = ended(waiter, [task], 60)
     assert (Status.SUCCESS, 2) == (found.status, found.attempt)

@@ -58,7 +58,7 @@ def test_a_step_that_ends_after_its_attempt_was_superseded_changes_nothing(
     first = here.start_worker(app=LARDER)
     task = waiter.enqueue("stew")
     until(lambda: here.starts(task.id))
-    os.killpg(first.pid, signal.SIGSTOP)
+    here.freeze(first)
     here.start_worker(app=LARDER)
     until(lambda: len(here.starts(task.id)) == 2)
     os.killpg(first.pid, signal.SIGCONT)

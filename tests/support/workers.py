@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,23 @@ class Place:
 
     def starts_by_task(self) -> Counter[str]:
         return Counter(one.task_id for one in self.starts())
+
+    def freeze(self, process: subprocess.Popen[bytes]) -> None:
+        """Stop a worker's whole group, at a moment when it does not hold SQLite's one write lock: all others would wait for it."""
+        os.killpg(process.pid, signal.SIGSTOP)
+        while self._locked():
+            os.killpg(process.pid, signal.SIGCONT)
+            os.killpg(process.pid, signal.SIGSTOP)
+
+    def _locked(self) -> bool:
+        if self.database.kind != "sqlite":
+            return False
+        with closing(sqlite3.connect(self.database.url.removeprefix("sqlite:///"), timeout=0)) as file:
+            try:
+                file.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+        return False
 
     def stop(self) -> None:
         """End every worker that still runs, hard."""

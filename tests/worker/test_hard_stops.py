@@ -64,7 +64,9 @@ def test_a_worker_whose_tasks_ignore_the_stop_is_gone_in_time_with_its_children_
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-@pytest.mark.parametrize("idle", [False, True], ids=["at work", "idle"])
+@pytest.mark.parametrize(
+    "idle", [pytest.param(False, id="at work"), pytest.param(True, id="idle", marks=pytest.mark.long)]
+)
 def test_a_worker_whose_database_fell_silent_stops_in_time_and_its_tasks_are_taken_back(
     make_database: MakeDatabase, tmp_path: Path, kind: Kind, idle: bool
 ) -> None:

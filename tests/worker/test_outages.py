@@ -174,7 +174,7 @@ def test_after_an_outage_every_loop_acts_again_and_nothing_is_lost_or_started_tw
 
 
 @pytest.mark.service("postgresql")
-@pytest.mark.parametrize("fault", ["killed", "silent"])
+@pytest.mark.parametrize("fault", ["killed", pytest.param("silent", marks=pytest.mark.long)])
 def test_a_listener_whose_connection_died_is_woken_again_soon(
     make_database: Callable[[Kind], Database], tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_two_workers_do_behind_a_pooler_whatever_they_do_without_one(here: Place
     assert "prepared statement" not in here.log()
 
 
+@pytest.mark.long
 def test_tasks_of_a_worker_killed_behind_a_pooler_are_taken_back(here: Place, waiter: Dumbwaiter) -> None:
     first = here.start_worker()
     task = waiter.enqueue("doze", {"seconds": 2})
@@ -98,6 +99,7 @@ def test_a_tasks_own_transaction_holds_behind_a_pooler(here: Place, waiter: Dumb
     assert sorted(task.id for task in tasks) == sorted(written)
 
 
+@pytest.mark.long
 def test_with_the_direct_address_beside_the_pooler_a_worker_is_woken_and_without_it_it_polls(
     here: Place, waiter: Dumbwaiter, direct: str
 ) -> None:

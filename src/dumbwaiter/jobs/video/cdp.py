@@ -26,6 +26,8 @@ class Connection:
         self._scanned = 0
         self._replies: dict[int, Message] = {}
         self._last_id = 0
+        self._writing = False
+        self._heard: list[Message] = []
         self.on: dict[str, Callable[[Message], None]] = {}
         self.closed = False
 
@@ -46,11 +48,18 @@ class Connection:
     ) -> int:
         """Send a command; its reply can be had later under the id returned."""
         self._last_id += 1
-        message: Message = {"id": self._last_id, "method": method, "params": params or {}}
+        number = self._last_id
+        message: Message = {"id": number, "method": method, "params": params or {}}
         if session:
             message["sessionId"] = session
-        self._write(json.dumps(message).encode() + b"\0", time.monotonic() + within, method)
-        return self._last_id
+        self._writing = True
+        try:
+            self._write(json.dumps(message).encode() + b"\0", time.monotonic() + within, method)
+        finally:
+            self._writing = False
+        while self._heard:
+            self._handle(self._heard.pop(0))
+        return number
 
     def result(self, number: int, method: str, within: float) -> Message:
         """Wait for the reply to a command sent before."""
@@ -121,5 +130,12 @@ class Connection:
     def _take(self, message: Message) -> None:
         if "id" in message:
             self._replies[message["id"]] = message
-        elif handle := self.on.get(message["method"]):
+        elif self._writing:
+            # whoever handles it may send something, which must not come into the middle of what is being written
+            self._heard.append(message)
+        else:
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        if handle := self.on.get(message["method"]):
             handle(message)

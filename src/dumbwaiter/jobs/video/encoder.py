@@ -202,6 +202,9 @@ class Encoder:
 
     def complaint(self) -> str:
         """The last that FFmpeg said about itself."""
+        if self.process.poll() is not None:
+            # it has said all, but the thread that reads it may not be there yet
+            self._readers[1].join(WAIT_SECONDS)
         return self._said[-STDERR_BYTES:].decode("utf-8", "replace").strip()[-1000:] or "it did not say why"
 
     def _ended(self) -> int | None:
@@ -237,7 +240,6 @@ class Encoder:
             status = self.process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             return EncoderFailed(f"FFmpeg stopped reading: {self.complaint()}")
-        self._readers[1].join(WAIT_SECONDS)
         return EncoderFailed(f"FFmpeg ended early with status {status}: {self.complaint()}")
 
     def _read_progress(self) -> None:
