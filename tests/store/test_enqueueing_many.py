@@ -12,7 +12,7 @@ import pytest
 
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.errors import DatabaseUnavailable, InvalidArguments, InvalidOption
-from dumbwaiter.store import batches
+from dumbwaiter.store import enqueueing
 from dumbwaiter.store.store import Store
 from tests.store.proxies import proxied
 from tests.store.world import SERVERS, row, want
@@ -189,14 +189,14 @@ def test_many_whose_insert_was_not_heard_of_are_told_as_a_failure_and_are_not_th
     ("lengths", "sizes"),
     [
         ([], []),
-        ([1] * batches.ROWS, [batches.ROWS]),
-        ([1] * (batches.ROWS + 1), [batches.ROWS, 1]),
-        ([batches.CHARACTERS, 1], [1, 1]),
-        ([batches.CHARACTERS // 2] * 3, [2, 1]),
+        ([1] * enqueueing.ROWS, [enqueueing.ROWS]),
+        ([1] * (enqueueing.ROWS + 1), [enqueueing.ROWS, 1]),
+        ([enqueueing.CHARACTERS, 1], [1, 1]),
+        ([enqueueing.CHARACTERS // 2] * 3, [2, 1]),
     ],
     ids=["none", "one part", "one more", "a large one", "by size"],
 )
 def test_one_statement_carries_so_many_rows_and_so_much_text(lengths: list[int], sizes: list[int]) -> None:
     bodies = [("", "x" * length) for length in lengths]
 
-    assert [len(chunk) for chunk in batches.chunks(bodies)] == sizes
+    assert [len(chunk) for chunk in enqueueing.chunks(bodies)] == sizes

@@ -1,60 +1,21 @@
-"""Many rows in one statement: new tasks of one type, and successes, which nearly every end of a short task is."""
+"""Many successes in one statement: what nearly every end of a short task is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.ending import LET_GO, changes
-from dumbwaiter.store.enqueueing import values
-from dumbwaiter.store.rows import Database, Finish, NewTask
+from dumbwaiter.store.rows import Bodies, Database, Finish
 from dumbwaiter.store.tables import RUNNING
 from dumbwaiter.strict_json import dumps
 from dumbwaiter.task import Kind, Outcome, Status
 
-# Rows of an id and a JSON text.
-Bodies = Sequence[tuple[str, str | None]]
 # A larger result goes alone: a hundred of 1 MiB would be one statement of 100 MiB, MySQL's packets have 16.
 LARGEST = 16 * 1024
-
-
-# So many rows, and so many characters of arguments, go into one insert.
-ROWS, CHARACTERS = 1_000, 4 * 1024 * 1024
-
-
-def insert(db: Database, connection: Connection, new: NewTask, bodies: Bodies, now: Instant) -> None:
-    """Insert tasks that differ from `new` in nothing but id and arguments."""
-    for chunk in chunks(bodies):
-        given, parameters = db.dialect.given(chunk)
-        connection.execute(inserting(db, new, given, now), parameters)
-
-
-def inserting(db: Database, new: NewTask, given: sa.Subquery, now: Instant) -> sa.Insert:
-    tasks = db.tables.tasks
-    row = values(db, new, now) | {"id": given.c.id, "payload": given.c.body}
-    columns = [
-        value if isinstance(value, sa.ColumnElement) else sa.literal(value, tasks.c[name].type)
-        for name, value in row.items()
-    ]
-    return sa.insert(tasks).from_select(list(row), sa.select(*columns).select_from(given))
-
-
-def chunks(bodies: Bodies) -> Iterator[Bodies]:
-    """The rows in parts that one statement can carry."""
-    chunk: list[tuple[str, str | None]] = []
-    size = 0
-    for id_, body in bodies:
-        length = len(body or "")
-        if chunk and (len(chunk) == ROWS or size + length > CHARACTERS):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append((id_, body))
-        size += length
-    if chunk:
-        yield chunk
 
 
 def plain(end: Finish) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,11 @@ from dumbwaiter.errors import DuplicateTask, InvalidOption, KeyContended, Reques
 from dumbwaiter.retry import storable
 from dumbwaiter.store.dialects import PATIENCE, STAYED_LOCKED, Instant, moved
 from dumbwaiter.store.ending import FARTHEST, cancel_pending, request_cancel
-from dumbwaiter.store.rows import Database, NewTask, next_key, to_task
+from dumbwaiter.store.rows import Bodies, Database, NewTask, next_key, to_task
 from dumbwaiter.task import Status, Task
+
+# So many rows, and so many characters of arguments, go into one insert.
+ROWS, CHARACTERS = 1_000, 4 * 1024 * 1024
 
 
 def enqueue(
@@ -260,3 +264,35 @@ def due(run_at: datetime, now: Instant) -> Any:
     if isinstance(now, datetime):
         return run_at <= now
     return now >= run_at
+
+
+def insert_many(db: Database, connection: Connection, new: NewTask, bodies: Bodies, now: Instant) -> None:
+    """Insert tasks that differ from `new` in nothing but id and arguments."""
+    for chunk in chunks(bodies):
+        given, parameters = db.dialect.given(chunk)
+        connection.execute(inserting(db, new, given, now), parameters)
+
+
+def inserting(db: Database, new: NewTask, given: sa.Subquery, now: Instant) -> sa.Insert:
+    tasks = db.tables.tasks
+    row = values(db, new, now) | {"id": given.c.id, "payload": given.c.body}
+    columns = [
+        value if isinstance(value, sa.ColumnElement) else sa.literal(value, tasks.c[name].type)
+        for name, value in row.items()
+    ]
+    return sa.insert(tasks).from_select(list(row), sa.select(*columns).select_from(given))
+
+
+def chunks(bodies: Bodies) -> Iterator[Bodies]:
+    """The rows in parts that one statement can carry."""
+    chunk: list[tuple[str, str | None]] = []
+    size = 0
+    for id_, body in bodies:
+        length = len(body or "")
+        if chunk and (len(chunk) == ROWS or size + length > CHARACTERS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((id_, body))
+        size += length
+    if chunk:
+        yield chunk

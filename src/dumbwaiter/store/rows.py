@@ -14,6 +14,8 @@ from dumbwaiter.store.dialects import Dialect, Instant
 from dumbwaiter.store.tables import Tables
 from dumbwaiter.task import Attempt, AttemptOutcome, Mark, Outcome, Progress, ResultFile, Status, Task
 
+# Rows of an id and a JSON text.
+Bodies = Sequence[tuple[str, str | None]]
 OnDuplicate = Literal["return", "reject", "after", "replace"]
 
 
@@ -53,6 +55,11 @@ class NewTask:
     max_crash_count: int = 3
     retry_of: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def at_once(self) -> bool:
+        """Nobody said when: it may start as soon as it is there."""
+        return not self.delay and self.run_at is None
 
     @property
     def active_key(self) -> str | None:

@@ -213,15 +213,15 @@ class Store:
             # the commit may have come through all the same, and then all of them are there
             if not broke(error) or not self._exists(bodies[0][0], lost=error):
                 raise
-        if not new.delay and new.run_at is None:
+        if new.at_once:
             self._woken([new.queue])
 
     def _enqueue_many(
         self, connection: Connection, new: NewTask, bodies: Sequence[tuple[str, str]], given: datetime | None
     ) -> None:
         with patience.allowing(BATCH_SECONDS):
-            batches.insert(self.db, connection, new, bodies, self.db.now(given))
-        if not new.delay and new.run_at is None:
+            enqueueing.insert_many(self.db, connection, new, bodies, self.db.now(given))
+        if new.at_once:
             self._announce(connection, [new.queue])
 
     def _exists(self, task_id: str, *, lost: DatabaseUnavailable) -> bool:
