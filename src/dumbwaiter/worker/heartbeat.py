@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from dumbwaiter.executors.tree import CannotStartThread, start_thread
 from dumbwaiter.store.store import Store
 
 log = logging.getLogger("dumbwaiter")
@@ -19,16 +21,21 @@ log = logging.getLogger("dumbwaiter")
 PROGRAM = Path(__file__).with_name("beat.py")
 # Duties that have not moved for so long are wedged for good: then silence is right, and another worker takes over.
 WEDGED = timedelta(minutes=5)
+# The death of the process is heard of at once; this is for where no more threads can be started to wait for it.
 LOOK = 1.0
 
 
 class Heartbeat:
-    """One small process for each worker (never for each slot: psycopg costs 37 MB)."""
+    """One small process for each worker (never for each slot: psycopg costs 37 MB).
 
-    def __init__(self, store: Store, worker: str, interval: timedelta) -> None:
+    `fallen` is called, on a thread of its own, when the process has ended: `round` should be called soon.
+    """
+
+    def __init__(self, store: Store, worker: str, interval: timedelta, *, fallen: Callable[[], None]) -> None:
         self._store = store
         self._worker = worker
         self._interval = interval
+        self._fallen = fallen
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -38,13 +45,22 @@ class Heartbeat:
 
     def round(self) -> float:
         """Look after the process: one that died is replaced at once, well within the lease."""
-        with self._lock:
-            if self._process is not None and self._process.poll() is not None:
-                log.warning(
-                    "the heartbeat process ended with status %s; a new one starts", self._process.returncode
-                )
-                self._process = self._begin()
+        if self._replaced():
+            # a busy machine takes seconds to start a process, and the last beat may be an interval old
+            self._store.heartbeat(self._worker)
         return LOOK
+
+    def _replaced(self) -> bool:
+        with self._lock:
+            if self._process is None or self._process.poll() is None:
+                return False
+            log.warning(
+                "the heartbeat process ended with status %s; a new one starts", self._process.returncode
+            )
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = self._begin()
+            return True
 
     def moved(self) -> None:
         """A duty has done a round."""
@@ -86,4 +102,10 @@ class Heartbeat:
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
         os.set_blocking(process.stdin.fileno(), False)
+        with contextlib.suppress(CannotStartThread):
+            start_thread(self._wait_for, process, name="dumbwaiter-heartbeat-end")
         return process
+
+    def _wait_for(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self._fallen()

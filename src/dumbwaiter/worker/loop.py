@@ -133,7 +133,9 @@ class Worker:
             max_result=settings.max_result,
             max_interruptions=settings.max_interruptions,
         )
-        self._heartbeat = Heartbeat(store, self.name, settings.heartbeat)
+        self._heartbeat = Heartbeat(
+            store, self.name, settings.heartbeat, fallen=lambda: self._heart_duty.wake()
+        )
         self._finisher = Finisher(store, self._settled)
         self._watcher = Watcher(store, self._runner, lambda: self.running, settings.grace)
         self._claimer = Claimer(
@@ -164,12 +166,13 @@ class Worker:
         self._time_duty = Duty("timekeeper", self._watcher.keep_time)
         self._stage_duty = Duty("stager", lambda: stage(store, self._claimer.concern, self._hear_of_suspects))
         self._sweep_duty = Duty("sweeper", self._sweeper.round)
+        self._heart_duty = Duty("heartbeat", self._heartbeat.round)
         self._housekeeping = [
             Duty("listener", self._listener.round),
             self._stage_duty,
             Duty("rescuer", self._rescuer.round),
             self._sweep_duty,
-            Duty("heartbeat", self._heartbeat.round),
+            self._heart_duty,
         ]
         self._begin = threading.Thread(target=self._start_when_ready, name="dumbwaiter-start", daemon=True)
 

@@ -1,0 +1,57 @@
+"""A heartbeat process that dies while its worker lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from datetime import UTC, datetime, timedelta
+
+from dumbwaiter import Dumbwaiter
+from dumbwaiter.executors.guardian import processes
+from dumbwaiter.store.rows import WorkerRow
+from dumbwaiter.worker.heartbeat import PROGRAM, Heartbeat
+from tests.support.trials import words_of
+from tests.support.waiting import until
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def heartbeat_processes() -> set[int]:
+    return {
+        one.pid
+        for one in processes().values()
+        if one.parent == os.getpid() and PROGRAM.name in words_of(one.pid)
+    }
+
+
+def test_its_end_is_heard_of_at_once_and_the_worker_beats_itself_while_another_starts(
+    waiter: Dumbwaiter,
+) -> None:
+    store = waiter.store
+    store.register(WorkerRow("here-1", "here", 1, "1", {}, {}, LONG_AGO, LONG_AGO, stopping=False))
+
+    def last_beat() -> datetime:
+        return store.workers()[0].heartbeat_at
+
+    before = heartbeat_processes()
+    fallen = threading.Event()
+    # an hour passes between two beats: each that is seen here was sent for its own reason
+    heartbeat = Heartbeat(store, "here-1", timedelta(hours=1), fallen=fallen.set)
+    heartbeat.start()
+    try:
+        until(lambda: last_beat() > LONG_AGO)
+        first = last_beat()
+        [pid] = heartbeat_processes() - before
+        assert not fallen.is_set()
+
+        os.kill(pid, signal.SIGKILL)
+
+        assert fallen.wait(10)
+        heartbeat.round()
+        assert last_beat() > first
+        [successor] = heartbeat_processes() - before
+        assert successor != pid
+    finally:
+        heartbeat.stop()
+    until(lambda: heartbeat_processes() == before)
