@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,9 +148,10 @@ def plans(store: Store) -> Iterator[Plan]:
         yield Plan(name, text, tuple(judge(store, name, text)))
 
 
-def generic_plans(store: Store) -> Iterator[Plan]:
+def generic_plans(store: Store, names: Sequence[str] = tuple(SERVED)) -> Iterator[Plan]:
     """PostgreSQL's plans for values that it does not know: a statement that was prepared may get one of these."""
-    for name, work in works(store).items():
+    for name in names:
+        work = works(store)[name]
         statement, parameters = sent(store, work)[0]
         text = generic_plan(store, statement, parameters)
         yield Plan(f"{name}, values unknown", text, tuple(postgresql_faults(store, name, text)))

@@ -18,15 +18,31 @@ from dumbwaiter.store.tables import Tables
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Progress
 from tests.store.plans import filled, generic_plans, plans
 from tests.store.world import LEASE, at, claimed_ids, enqueued, new, new_id, started, want
+from tests.support.filling import analyse
 
 
 @pytest.mark.service("postgresql")
-def test_postgresql_serves_every_statement_by_the_index_made_for_it_and_sorts_nothing(empty_store):
-    store = filled(empty_store("postgresql"))
+@pytest.mark.parametrize("rows", [100, 20_000, 100_000])
+def test_postgresql_serves_every_statement_by_the_index_made_for_it_and_sorts_nothing(empty_store, rows):
+    store = filled(empty_store("postgresql"), rows)
 
     assert [plan for plan in plans(store) if plan.faults] == []
     # and needs no parameter's value to see that a partial index serves
     assert [plan for plan in generic_plans(store) if plan.faults] == []
+
+
+@pytest.mark.service("postgresql")
+def test_a_plan_that_was_made_for_an_empty_table_is_good_for_a_full_one(empty_store):
+    """A worker waits on an empty table, and keeps the plan of its prepared claim when the table fills."""
+    store = empty_store("postgresql")
+    with store.connections.writing() as connection:
+        connection.execute(sa.text(f"TRUNCATE {store.tables.tasks.name}"))
+    analyse(store)
+
+    claims = list(generic_plans(store, ["claim", "claim beside suspects", "beat"]))
+
+    assert len(claims) == 3
+    assert [plan for plan in claims if plan.faults] == []
 
 
 def test_sqlite_serves_every_statement_by_the_index_made_for_it_and_sorts_nothing(empty_store):

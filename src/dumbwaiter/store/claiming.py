@@ -183,7 +183,7 @@ def claiming_at_once(db: Database, want: Want, worker: str, now: Instant) -> Ret
     selected = due(db, want, now, tasks.c.id).cte("due")
     if db.dialect.name == "postgresql":
         selected = selected.prefix_with("MATERIALIZED")
-    update = taking(db, want, worker, now).where(tasks.c.id.in_(sa.select(selected.c.id)))
+    update = taking(db, want, worker, now).where(db.dialect.among(tasks.c.id, sa.select(selected.c.id)))
     return update.returning(*tasks.c)
 
 

@@ -36,7 +36,7 @@ def beating(db: Database, worker: Any, now: Instant) -> sa.Update:
     if db.dialect.name != "postgresql":
         return update.where(*held)
     free = sa.select(tasks.c.id).where(*held).with_for_update(skip_locked=True).cte("held")
-    return update.where(tasks.c.id.in_(sa.select(free.prefix_with("MATERIALIZED").c.id)))
+    return update.where(db.dialect.among(tasks.c.id, sa.select(free.prefix_with("MATERIALIZED").c.id)))
 
 
 def move_time(db: Database, connection: Connection, worker: str, by: timedelta) -> None:
