@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
-from dumbwaiter.executors.base import Commands, Ended, Executor, Running
+from dumbwaiter.executors.base import Commands, Ended, Executor, Published, Running
 from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
@@ -20,7 +20,7 @@ from dumbwaiter.executors.tree import CannotStartProcess, CannotStartThread
 from dumbwaiter.retry import decide, formatted, interrupted, message, timed_out
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.strict_json import dumps
-from dumbwaiter.task import AttemptOutcome, Fence, Kind, Outcome, ResultFile, Status, Task
+from dumbwaiter.task import AttemptOutcome, Kind, Outcome, ResultFile, Status, Task
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,19 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dumbwaiter")
 
 
-@dataclass(slots=True)
-class Published:
-    """What one attempt has published so far. Closed at its end: what comes later is not part of it."""
-
-    files: list[ResultFile] = field(default_factory=list)
-    begun: bool = False
-    closed: bool = False
-
-    def add(self, file: ResultFile) -> bool:
-        """False if it comes too late."""
-        if not self.closed:
-            self.files.append(file)
-        return not self.closed
+# what most attempts end with
+RETURNED_NOTHING = Outcome.succeeded()
 
 
 class Runner:
@@ -81,17 +70,14 @@ class Runner:
         self._succeeding = succeeding
         self._max_result = max_result
         self._max_interruptions = max_interruptions
-        self._published: dict[Fence, Published] = {}
         self._lock = threading.Lock()
 
     def prepare(self, task: Task) -> Running:
         """A claimed task as something that can be started."""
-        with self._lock:
-            self._published[task.fence] = Published()
         return Running(
             task,
             self._registry[task.task_type],
-            self._workdir(task),
+            functools.partial(self._workdir, task),
             publish=self._publish,
             commands=self._commands,
             done=self._conclude,
@@ -109,12 +95,10 @@ class Runner:
     def executor(self, running: Running) -> Executor:
         return self._executors[running.entry.executor]
 
-    def settled(self, end: Finish, status: Status | None) -> None:
-        """The store has heard of it. Files of an attempt that did not count are deleted."""
-        with self._lock:
-            published = self._published.pop(end.task.fence)
-        if published.begun and status is not Status.SUCCESS:
-            self._drop_files(end.task)
+    def settled(self, running: Running, status: Status | None) -> None:
+        """The store has heard of its end. Files of an attempt that did not count are deleted."""
+        if running.published.begun and status is not Status.SUCCESS:
+            self._drop_files(running.task)
 
     @contextlib.contextmanager
     def _transact(self, running: Running, result: Callable[[], Any]) -> Iterator[Connection]:
@@ -136,9 +120,9 @@ class Runner:
         outcome = self._success(result)
         if outcome.status is not Status.SUCCESS:
             raise Fail(outcome.error_message or "")
+        published = running.published
         with self._lock:
-            published = self._published.get(running.task.fence)
-            if running.ended or published is None:
+            if running.ended:
                 raise LostClaim(f"attempt {running.task.attempt} of task {running.task.id} was given up")
             running.committing = True
             published.closed = True
@@ -150,16 +134,15 @@ class Runner:
             if not running.committing or isinstance(error, DatabaseUnavailable):
                 return
             running.committing = False
-            published = self._published.get(running.task.fence)
-            if published is not None and not running.ended:
-                published.closed = False
+            if not running.ended:
+                running.published.closed = False
 
     def _conclude(self, running: Running, ended: Ended) -> None:
         """Never raises: the attempt's slot is given back here, and nowhere else."""
         if running.committed:
             self._conclude_committed(running, ended)
             return
-        published = self._close(running.task)
+        published = self._close(running)
         if ended.error is not None and cannot_start(running, ended.error):
             running.unstarted = message(ended.error)
         outcome = self._meaning(running, ended)
@@ -168,8 +151,6 @@ class Runner:
             files, mark = tuple(published.files), running.fresh_mark()
             self._over(running, Finish(running.task, outcome, files, mark, running.remembers))
             return
-        with self._lock:
-            del self._published[running.task.fence]
         if published.begun:
             self._drop_files(running.task)
         self._over(running, None)
@@ -189,16 +170,13 @@ class Runner:
                 "what task %s returned is lost: its success was written by ctx.transaction(); set ctx.result in the block",
                 task.id,
             )
-        with self._lock:
-            self._published.pop(task.fence, None)
         self._tidy(running)
         self._over(running, None)
 
-    def _close(self, task: Task) -> Published:
+    def _close(self, running: Running) -> Published:
         with self._lock:
-            published = self._published[task.fence]
-            published.closed = True
-            return published
+            running.published.closed = True
+        return running.published
 
     def _meaning(self, running: Running, ended: Ended) -> Outcome | None:
         try:
@@ -234,6 +212,8 @@ class Runner:
 
     def _success(self, result: object) -> Outcome:
         """A success, if the value can be stored. If not, another try would return the same."""
+        if result is None:
+            return RETURNED_NOTHING
         try:
             size = len(dumps(result).encode())
         except (ValueError, RecursionError) as error:
@@ -250,9 +230,9 @@ class Runner:
 
         task = running.task
         key = object_key(task.id, task.attempt, publication.name)
+        published = running.published
         with self._lock:
-            published = self._published.get(task.fence)
-            if published is None or published.closed:
+            if published.closed:
                 raise ended_meanwhile(task)
             # before the upload: one that breaks half-way may have left something too
             published.begun = True
@@ -278,6 +258,8 @@ class Runner:
         raise ended_meanwhile(task)
 
     def _tidy(self, running: Running) -> None:
+        if not running.has_workdir:
+            return
         try:
             self._clean(running.task)
         except Exception:

@@ -85,8 +85,7 @@ class AttemptOutcome(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(NamedTuple):
     """What every write of a running attempt is conditional on: this row, this worker, this attempt."""
 
     task_id: str

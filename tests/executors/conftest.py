@@ -89,7 +89,7 @@ class Attempt:
         self.running = Running(
             task,
             entry,
-            workdir,
+            lambda: workdir,
             publish=self._publish,
             commands=lambda running: GuardedCommands(running, WORKER, timedelta(seconds=0.5)),
             done=self._end,

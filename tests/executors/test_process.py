@@ -461,7 +461,7 @@ from tests.executors.conftest import NOW, WORKER
 from dumbwaiter.task import Status, Task
 task = Task("1", "hostile", "default", Status.RUNNING, {"pids": sys.argv[1]}, NOW, NOW, NOW, attempt=1, worker_id="w")
 entry = TaskType("hostile", work.hostile, Signature("hostile", work.hostile), isolate=True, reference=reference_of(work.hostile))
-running = Running(task, entry, Path(sys.argv[1]).parent / "w", publish=None, commands=None, done=lambda *_: None)
+running = Running(task, entry, lambda: Path(sys.argv[1]).parent / "w", publish=None, commands=None, done=lambda *_: None)
 ProcessExecutor(WORKER, grace=timedelta(seconds=1), warm=1).start(running)
 threading.Event().wait()
 """

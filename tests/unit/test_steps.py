@@ -61,7 +61,7 @@ def running(tmp_path: Path, shelf: Shelf | None) -> Running:
     return Running(
         task,
         nothing,
-        tmp_path / "work",
+        lambda: tmp_path / "work",
         publish=nothing,
         commands=nothing,
         done=lambda *_: None,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dumbwaiter.errors import LostClaim, NoTransaction
 from dumbwaiter.executors.context import Command, CommandResult, Publication, Stop, TaskContext
 from dumbwaiter.executors.steps import Memory
-from dumbwaiter.task import Fence, Mark, Progress, Task
+from dumbwaiter.task import Fence, Mark, Progress, ResultFile, Task
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
     from dumbwaiter.executors.registry import TaskType
+
+NO_PROGRESS = Progress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,35 @@ class Ended:
     error: BaseException | None = None
 
 
+@dataclass(slots=True)
+class Published:
+    """What one attempt has published so far. Closed at its end: what comes later is not part of it."""
+
+    files: list[ResultFile] = field(default_factory=list)
+    begun: bool = False
+    closed: bool = False
+
+    def add(self, file: ResultFile) -> bool:
+        """False if it comes too late."""
+        if not self.closed:
+            self.files.append(file)
+        return not self.closed
+
+
 class Running:
     """One attempt that runs in this worker: what its executor, its context and the worker's duties share.
 
     It is the `Link` of tasks that run inside the worker process. `done` is called exactly once, whoever is first: the
     code that ended, or the worker that gave up on it.
+
+    There are tens of thousands a second of them, so what most attempts never ask for is made when it is asked for.
     """
 
     def __init__(
         self,
         task: Task,
         entry: TaskType,
-        workdir: Path,
+        workdir: Callable[[], Path],
         *,
         publish: Callable[[Running, Publication], None],
         commands: Callable[[Running], Commands],
@@ -51,7 +70,7 @@ class Running:
     ) -> None:
         self.task = task
         self.entry = entry
-        self.workdir = workdir
+        self.published = Published()
         self.started = time.monotonic()
         self.stop_asked: float | None = None
         self.stop_reason: Stop | None = None
@@ -62,16 +81,19 @@ class Running:
         self.committed = False
         self.handle: Any = None
         self.remembers = False
-        self.memory = None if memory is None else memory(self)
+        self._make_workdir = workdir
+        self._workdir: Path | None = None
+        self._make_memory = memory
+        self._memory: Memory | None = None
         self._publish = publish
         self._commands = commands
         self._done = done
         self._transact = transact
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._stop: threading.Event | None = None
         self._ended = False
-        self._progress = Progress()
-        self._reported = Progress()
+        self._progress = NO_PROGRESS
+        self._reported = NO_PROGRESS
         self._mark: Mark | None = None
         self._written: Mark | None = None
 
@@ -83,6 +105,24 @@ class Running:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def workdir(self) -> Path:
+        """The directory of the attempt, which is made by whoever needs it first."""
+        if self._workdir is None:
+            self._workdir = self._make_workdir()
+        return self._workdir
+
+    @property
+    def has_workdir(self) -> bool:
+        """Somebody asked where it is, so there may be one."""
+        return self._workdir is not None
+
+    @property
+    def memory(self) -> Memory | None:
+        if self._memory is None and self._make_memory is not None:
+            self._memory = self._make_memory(self)
+        return self._memory
 
     def context(self) -> TaskContext:
         return TaskContext(self.task, self, self.workdir, self.memory)
@@ -97,7 +137,8 @@ class Running:
             self.stop_reason = reason
             if self.stop_asked is None:
                 self.stop_asked = time.monotonic()
-        self._stop.set()
+            if self._stop is not None:
+                self._stop.set()
         return True
 
     def complete(self, ended: Ended) -> bool:
@@ -111,6 +152,8 @@ class Running:
 
     def fresh_progress(self) -> Progress | None:
         """What was reported since the last call, or None."""
+        if self._progress is self._reported:
+            return None
         with self._lock:
             if self._progress == self._reported:
                 return None
@@ -139,6 +182,8 @@ class Running:
 
     def fresh_mark(self) -> Mark | None:
         """Where it is, if that is not written yet."""
+        if self._mark is None:
+            return None
         with self._lock:
             return None if self._mark is self._written else self._mark
 
@@ -171,6 +216,11 @@ class Running:
         return self.stop_reason
 
     def wait(self, seconds: float) -> Stop | None:
+        with self._lock:
+            if self._stop is None:
+                self._stop = threading.Event()
+                if self.stop_reason is not None:
+                    self._stop.set()
         self._stop.wait(seconds)
         return self.stop_reason
 

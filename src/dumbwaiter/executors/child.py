@@ -93,7 +93,7 @@ class Desk:
             running = Running(
                 task_from(order["task"]),
                 entry,
-                Path(order["workdir"]),
+                functools.partial(Path, order["workdir"]),
                 publish=self._publish,
                 commands=lambda running: PlainCommands(running, self._grace),
                 done=lambda *_: None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import threading
@@ -79,6 +80,11 @@ def cancelled(running: Running) -> Exception:
     return TaskCancelled(f"the coroutine was cancelled: {reason}")
 
 
+def end_unbegun(running: Running, _task: asyncio.Task[None]) -> None:
+    if not running.ended:
+        running.complete(Ended(error=cancelled(running)))
+
+
 class ThreadExecutor:
     """Plain functions, each on a thread of its own for the time it runs.
 
@@ -124,7 +130,9 @@ class LoopExecutor:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: dict[asyncio.AbstractEventLoop, threading.Thread] = {}
-        self._waiting: set[Running] = set()
+        # in the order in which they begin; and whether the loop has been told of them
+        self._waiting: dict[Running, None] = {}
+        self._told = False
         self._heard: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -136,7 +144,7 @@ class LoopExecutor:
             except CannotStartThread:
                 loop.close()
                 raise
-            self._loop = loop
+            self._loop, self._told = loop, False
         return self._loop
 
     @staticmethod
@@ -150,28 +158,36 @@ class LoopExecutor:
     def start(self, running: Running) -> None:
         with self._lock:
             loop = self._running_loop()
-            self._waiting.add(running)
-        loop.call_soon_threadsafe(self._begin, running)
+            self._waiting[running] = None
+            # one call for all that come before it is answered: each writes to a pipe
+            told, self._told = self._told, True
+        if not told:
+            loop.call_soon_threadsafe(self._begin)
 
-    def _begin(self, running: Running) -> None:
-        with self._lock:
-            # on another loop meanwhile, or asked to stop before it began
-            if running not in self._waiting:
-                return
-            self._waiting.discard(running)
+    def _begin(self) -> None:
+        """On the loop: let what waits begin."""
         loop = asyncio.get_running_loop()
-        running.handle = loop.create_task(self._run(running))
-        # a task that is cancelled before its first step never gets there, and says nothing of its end
-        running.handle.add_done_callback(lambda _: running.complete(Ended(error=cancelled(running))))
-        if running.stop_reason is not None:
-            running.handle.cancel()
+        with self._lock:
+            if loop is not self._loop:
+                return  # it was blocked, and they were given to another one
+            waiting, self._waiting, self._told = self._waiting, {}, False
+        for running in waiting:
+            running.handle = loop.create_task(self._run(running))
+            # a task that is cancelled before its first step never gets there, and says nothing of its end
+            running.handle.add_done_callback(functools.partial(end_unbegun, running))
+            if running.stop_reason is not None:
+                running.handle.cancel()
 
     async def _run(self, running: Running) -> None:
+        entry = running.entry
         try:
-            context = running.context()
-            args, kwargs = call_arguments(running, context)
-            async with ascoped(running, context):
-                result = await running.entry.function(*args, **kwargs)
+            if entry.scope is None and not entry.signature.takes_context:
+                result = await entry.function(**entry.arguments(running.task))
+            else:
+                context = running.context()
+                args, kwargs = call_arguments(running, context)
+                async with ascoped(running, context):
+                    result = await entry.function(*args, **kwargs)
         except asyncio.CancelledError:
             running.complete(Ended(error=cancelled(running)))
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its failure, not the worker's
@@ -182,7 +198,7 @@ class LoopExecutor:
     def ask(self, running: Running) -> None:
         with self._lock:
             unbegun = running in self._waiting
-            self._waiting.discard(running)
+            self._waiting.pop(running, None)
         if unbegun:
             running.complete(Ended(error=cancelled(running)))
         elif running.handle is not None:
@@ -205,11 +221,10 @@ class LoopExecutor:
             if self._loop is not blocked:
                 return
             self._loop = None
-            waiting = list(self._waiting)
             with contextlib.suppress(CannotStartThread):
                 loop = self._running_loop()
-                for one in waiting:
-                    loop.call_soon_threadsafe(self._begin, one)
+                self._told = True
+                loop.call_soon_threadsafe(self._begin)
         log.warning("a coroutine blocks the event loop; what comes after it runs on another one")
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, UnknownTaskType
@@ -26,7 +27,8 @@ MOST_VERSIONS = 32_767
 Upgrade = Callable[[dict[str, Any], int], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+# without slots: what is asked of it at every attempt is found out once
+@dataclass(frozen=True)
 class TaskType:
     """The name of what to run, the code behind it, and the terms on which it runs."""
 
@@ -63,11 +65,11 @@ class TaskType:
         payload = dict(self.upgrade(dict(task.payload), task.payload_version))
         return replace(task, payload=payload, payload_version=self.version)
 
-    @property
+    @cached_property
     def coroutine(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
-    @property
+    @cached_property
     def executor(self) -> str:
         """Which executor runs it: "command", "process", "coroutine" or "thread"."""
         if self.argv is not None:
@@ -76,12 +78,12 @@ class TaskType:
             return "process"
         return "coroutine" if self.coroutine else "thread"
 
-    @property
+    @cached_property
     def in_process(self) -> bool:
         """It runs within the worker's own process: a crash of the one ends the other."""
         return self.executor in ("coroutine", "thread")
 
-    @property
+    @cached_property
     def all_needs(self) -> Mapping[str, float]:
         """What a worker must have free to start it, the process it runs in included."""
         if self.isolate or self.argv is not None:

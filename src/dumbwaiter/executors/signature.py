@@ -215,16 +215,25 @@ class Signature:
         return given | dict(checked.model_extra or {})
 
     def _known(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        names = {parameter.name for parameter in self.parameters}
+        if self._required <= payload.keys() <= self._names:
+            return dict(payload)
         missing = [
             (parameter.name, "missing")
             for parameter in self.parameters
-            if parameter.default is inspect.Parameter.empty and parameter.name not in payload
+            if parameter.name in self._required - payload.keys()
         ]
-        unknown = [(name, self._no_such()) for name in payload if name not in names]
-        if missing or unknown:
-            raise InvalidArguments(self.task_type, missing + unknown)
-        return dict(payload)
+        unknown = [(name, self._no_such()) for name in payload if name not in self._names]
+        raise InvalidArguments(self.task_type, missing + unknown)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(parameter.name for parameter in self.parameters)
+
+    @cached_property
+    def _required(self) -> frozenset[str]:
+        return frozenset(
+            parameter.name for parameter in self.parameters if parameter.default is inspect.Parameter.empty
+        )
 
     def _told(self, error: Any) -> list[tuple[str, str]]:
         """Every fault that pydantic found: (path, sentence)."""

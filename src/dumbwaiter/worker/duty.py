@@ -39,7 +39,9 @@ class Duty:
         self._thread.start()
 
     def wake(self) -> None:
-        self._wake.set()
+        # cheaper for the many calls that find it woken: the flag is cleared before a round, never during one
+        if not self._wake.is_set():
+            self._wake.set()
 
     def stop(self) -> None:
         """No further round; the one going on is not interrupted."""

@@ -306,8 +306,10 @@ class Worker:
         with self._lock:
             self._running[task.fence] = running
         self._runner.start(running)
-        self._watch_duty.wake()
-        self._time_duty.wake()
+        if not self._watcher.looking:
+            self._watch_duty.wake()
+        if self._watcher.may_miss(running):
+            self._time_duty.wake()
 
     def _over(self, running: Running, end: Finish | None) -> None:
         """The code of an attempt has ended. Its slot is free; the task stays ours until its end is written."""
@@ -326,10 +328,10 @@ class Worker:
         self._wake_claimer()
 
     def _settled(self, end: Finish, status: Status | None) -> None:
-        self._forget(end.task)
+        running = self._forget(end.task)
         if status is Status.PENDING:
             self._stage_duty.wake()
-        self._runner.settled(end, status)
+        self._runner.settled(running, status)
         if status is not None and status.final and (end.remembers or end.task.attempt > 1):
             self._forget_steps(end.task)
 
@@ -338,11 +340,12 @@ class Worker:
         self._sweeper.put(task.id)
         self._sweep_duty.wake()
 
-    def _forget(self, task: Task) -> None:
+    def _forget(self, task: Task) -> Running:
         with self._lock:
-            self._running.pop(task.fence, None)
+            running = self._running.pop(task.fence)
         if self._claimer.minds_ends:
             self._wake_claimer()
+        return running
 
     def _known(self) -> tuple[Fence, ...]:
         with self._lock:

@@ -101,6 +101,8 @@ class Slots:
 
     def started(self, entry: TaskType) -> None:
         """It does again. A coroutine tells nothing of that."""
+        if entry.executor == "coroutine":
+            return
         with self._lock:
             if PROCESS in entry.all_needs:
                 self._processes.over()

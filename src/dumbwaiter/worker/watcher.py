@@ -38,11 +38,30 @@ class Watcher:
         self._running = running
         self._grace = grace.total_seconds()
         self.abandoned = 0
+        self._looking = False
+        self._timing = False
+
+    @property
+    def looking(self) -> bool:
+        """Its next round comes by itself, within LOOK. If not, it is to be woken for what starts."""
+        return self._looking
+
+    def may_miss(self, running: Running) -> bool:
+        """Whether its timekeeping is to be woken for what starts: its next round may come too late."""
+        timeout = running.task.timeout
+        return not self._timing or (timeout is not None and timeout.total_seconds() < LOOK)
 
     def round(self) -> float:
+        looked = self._looking
+        # before the list is read: what is added to it later finds that this one has to be woken
+        self._looking = False
         running = self._running()
         if not running:
             return IDLE
+        self._looking = True
+        if not looked:
+            # the first after a rest: of what begins now nobody has said anything yet
+            return LOOK
         self._look(running)
         self._write_progress(running)
         self._write_marks(running)
@@ -50,9 +69,11 @@ class Watcher:
 
     def keep_time(self) -> float:
         """End what is over its time. Without the database, which may be silent for as long as it likes."""
+        self._timing = False
         running = self._running()
         if not running:
             return IDLE
+        self._timing = True
         self._end_overdue(running)
         return self._until_next(running)
 
