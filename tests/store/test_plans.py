@@ -39,9 +39,9 @@ def test_a_plan_that_was_made_for_an_empty_table_is_good_for_a_full_one(empty_st
         connection.execute(sa.text(f"TRUNCATE {store.tables.tasks.name}"))
     analyse(store)
 
-    claims = list(generic_plans(store, ["claim", "claim beside suspects", "beat"]))
+    claims = list(generic_plans(store, ["claim", "claim from places", "claim beside suspects", "beat"]))
 
-    assert len(claims) == 3
+    assert len(claims) == 4
     assert [plan for plan in claims if plan.faults] == []
 
 
@@ -68,6 +68,7 @@ def test_a_missing_index_is_seen_in_the_plans(empty_store):
     try:
         assert {plan.name for plan in plans(store) if plan.faults} == {
             "claim",
+            "claim from places",
             "claim in steps",
             "claim beside suspects",
             "queues",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from dumbwaiter.store.dialects import Instant, moved
+from dumbwaiter.store.fronts import Band, Place, bands, parameters, within
 from dumbwaiter.store.rows import Database, to_task
 from dumbwaiter.store.tables import PENDING, ZERO
 from dumbwaiter.task import Status, Task
@@ -22,6 +23,8 @@ Versions = Mapping[str, int]
 ROUNDING = 1e-9
 # More suspects at once than this come of a whole fleet's death; then two workers may stop claiming for them.
 MOST_SUSPECTS = 200
+# One for each queue of a worker, for a few numbers of places.
+MOST_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +89,46 @@ def chosen(candidates: Sequence[tuple[str, str]], want: Want) -> list[str]:
     return taken
 
 
-def claim(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:
-    """Make due tasks this worker's, in the order in which they should run."""
+def claim(
+    db: Database,
+    connection: Connection,
+    want: Want,
+    worker: str,
+    now: Instant,
+    *,
+    places: Sequence[Place] = (),
+) -> list[Task]:
+    """Make due tasks this worker's, in the order in which they should run; with `places` only what is not behind them."""
     types = startable(want.types, want.needs, want.free)
     if not types or want.slots <= 0:
         return []
     wanted = replace(want, types=types)
-    limited = any(want.needs.get(name) for name in types)
-    if db.dialect.returning and not limited:
-        claimed = claim_at_once(db, connection, wanted, worker, now)
+    if db.dialect.returning and not limited(want):
+        claimed = claim_at_once(db, connection, wanted, worker, now, places=places)
     else:
         claimed = claim_in_steps(db, connection, wanted, worker, now)
-    # RETURNING keeps no order
-    return sorted(claimed, key=lambda task: (-task.priority, task.run_at, task.id))
+    return in_order(claimed)
 
 
-def due(db: Database, want: Want, now: Instant, *columns: sa.Column[Any]) -> sa.Select[Any]:
-    """The first due rows of the queue, locked; rows that another claimer has locked are passed over."""
+def in_order(tasks: Sequence[Task]) -> list[Task]:
+    """As they should run. RETURNING keeps no order."""
+    return sorted(tasks, key=lambda task: (-task.priority, task.run_at, task.id))
+
+
+def limited(want: Want) -> bool:
+    """Whether what could start needs a capacity, so that not everything that is found may be taken."""
+    return any(want.needs.get(name) for name in startable(want.types, want.needs, want.free))
+
+
+def has_front(db: Database, want: Want) -> bool:
+    """Whether a claim may begin where the last one ended. Not if that passed over what is to be taken later."""
+    return db.dialect.ends_looks and not want.alone and not limited(want)
+
+
+def due(
+    db: Database, want: Want, now: Instant, *columns: sa.Column[Any], band: Band | None = None
+) -> sa.Select[Any]:
+    """The first due rows of the queue (or of a part of it), locked; rows that others have locked are passed over."""
     tasks = db.tables.tasks
     return (
         sa.select(*columns)
@@ -112,9 +138,10 @@ def due(db: Database, want: Want, now: Instant, *columns: sa.Column[Any]) -> sa.
             tasks.c.queue == want.queue,
             tasks.c.task_type.in_(want.types),
             known_version(db, want.versions),
+            *(within(tasks, band) if band is not None else ()),
         )
         .order_by(tasks.c.priority.desc(), tasks.c.run_at, tasks.c.id)
-        .limit(want.slots)
+        .limit(slots(want))
         .with_for_update(skip_locked=True)
     )
 
@@ -167,24 +194,67 @@ def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
     )
 
 
-def claim_at_once(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:
+def claim_at_once(
+    db: Database,
+    connection: Connection,
+    want: Want,
+    worker: str,
+    now: Instant,
+    *,
+    places: Sequence[Place] = (),
+) -> list[Task]:
     """Lock, mark and read in one statement."""
-    rows = connection.execute(claiming_at_once(db, want, worker, now)).mappings().all()
+    statement = kept(db, want, worker, now, places=len(places))
+    rows = connection.execute(statement, {"slots": want.slots, **parameters(places)}).mappings().all()
     return [to_task(row) for row in rows]
 
 
-def claiming_at_once(db: Database, want: Want, worker: str, now: Instant) -> ReturningUpdate[Any]:
-    """The claim as one statement.
+def kept(db: Database, want: Want, worker: str, now: Instant, *, places: int) -> ReturningUpdate[Any]:
+    """The claim as one statement, made once for all claims of a worker that differ in numbers only.
+
+    To make it takes Python a millisecond, more than the database needs to find what it asks for.
+    """
+    if isinstance(now, datetime):
+        return claiming_at_once(db, want, worker, now, places=places)
+    key, same = (worker, want.queue, places), replace(want, slots=0, free={})
+    if key not in db.kept or db.kept[key][0] != same:
+        if len(db.kept) >= MOST_KEPT:
+            db.kept.clear()
+        db.kept[key] = same, claiming_at_once(db, want, worker, now, places=places)
+    found: ReturningUpdate[Any] = db.kept[key][1]
+    return found
+
+
+def claiming_at_once(
+    db: Database, want: Want, worker: str, now: Instant, *, places: int = 0
+) -> ReturningUpdate[Any]:
+    """The claim as one statement. With `places` it looks at the parts of the queue that these make (`fronts.parameters`).
 
     MATERIALIZED is a fence for PostgreSQL's planner: without it, `IN (SELECT … LIMIT 3 FOR UPDATE SKIP LOCKED)` under a
     nested-loop plan ran its subquery for each outer row and claimed 161 rows.
     """
     tasks = db.tables.tasks
-    selected = due(db, want, now, tasks.c.id).cte("due")
+    selected = (parts(db, want, now, places) if places else due(db, want, now, tasks.c.id)).cte("due")
     if db.dialect.name == "postgresql":
         selected = selected.prefix_with("MATERIALIZED")
     update = taking(db, want, worker, now).where(db.dialect.among(tasks.c.id, sa.select(selected.c.id)))
     return update.returning(*tasks.c)
+
+
+def parts(db: Database, want: Want, now: Instant, places: int) -> sa.CompoundSelect[Any]:
+    """The first due rows of several parts of the queue: of each as many as those before it have left to take."""
+    found: list[sa.CTE] = []
+    for number, band in enumerate(bands(places)):
+        left: sa.ColumnElement[int] = slots(want)
+        for before in found:
+            left -= sa.select(sa.func.count()).select_from(before).scalar_subquery()
+        part = due(db, want, now, db.tables.tasks.c.id, band=band).limit(left)
+        found.append(part.cte(f"part_{number}").prefix_with("MATERIALIZED"))
+    return sa.union_all(*(sa.select(one.c.id) for one in found))
+
+
+def slots(want: Want) -> sa.BindParameter[int]:
+    return sa.bindparam("slots", want.slots, sa.Integer)
 
 
 def claim_in_steps(db: Database, connection: Connection, want: Want, worker: str, now: Instant) -> list[Task]:

@@ -40,6 +40,8 @@ class Dialect:
     name = ""
     # True if UPDATE … RETURNING gives the new row in one statement
     returning = True
+    # True if a look at part of an index ends where that part does, and does not step over what is dead beyond
+    ends_looks = False
 
     def now(self) -> Instant:
         """The database's clock, constant within one statement."""
@@ -95,6 +97,7 @@ class Dialect:
 
 class PostgreSQL(Dialect):
     name = "postgresql"
+    ends_looks = True
 
     def now(self) -> Instant:
         # not now(), which stands still through a transaction; and not clock_timestamp(), which is volatile, so that no

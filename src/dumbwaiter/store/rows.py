@@ -21,10 +21,11 @@ OnDuplicate = Literal["return", "reject", "after", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The two things that every statement is made from: the tables and the dialect."""
+    """The two things that every statement is made from: the tables and the dialect; and what is kept of those made before."""
 
     tables: Tables
     dialect: Dialect
+    kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def now(self, given: datetime | None) -> Instant:
         """The instant to work with: a literal in tests, else the database's clock."""

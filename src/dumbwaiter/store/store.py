@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -23,6 +24,7 @@ from dumbwaiter.store.claiming import Concern, Want
 from dumbwaiter.store.connections import TRIES, Connections, Undone, broke, dropped
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.foreign import Statement, driver_form, statement
+from dumbwaiter.store.fronts import Fronts, Place
 from dumbwaiter.store.rows import (
     Ahead,
     Database,
@@ -86,6 +88,7 @@ class Store:
         self.schema = Schema(self.connections, self.tables, settings)
         self._callers = Callers(self.connections, self.tables)
         self._listeners: list[Callable[[str], None]] = []
+        self.fronts = Fronts()
 
     @property
     def kind(self) -> str:
@@ -116,7 +119,12 @@ class Store:
 
     def listen(self, heard: Callable[[], None], stopped: threading.Event) -> None:
         """Call `heard` whenever another process may have made something ready, until stopped."""
-        waking.listen(self.connections, self.settings.listen_database, self.tables.channel, heard, stopped)
+
+        def hint() -> None:
+            self.fronts.hurry()
+            heard()
+
+        waking.listen(self.connections, self.settings.listen_database, self.tables.channel, hint, stopped)
 
     def _announce(self, connection: Connection, queues: Sequence[str]) -> None:
         """Wake workers elsewhere once this transaction commits: a hint, which may be lost."""
@@ -125,6 +133,7 @@ class Store:
 
     def _woken(self, queues: Sequence[str]) -> None:
         for queue in queues:
+            self.fronts.hurry(queue)
             for listener in list(self._listeners):
                 listener(queue)
 
@@ -360,10 +369,21 @@ class Store:
 
     def claim(self, want: Want, worker: str, *, now: datetime | None = None) -> list[Task]:
         """Make due tasks this worker's: at most `want.slots`, the highest priority first. Charged one attempt each."""
-        return self.connections.again(
-            lambda connection: claiming.claim(self.db, connection, want, worker, self.db.now(now)),
-            single=self.db.dialect.returning and not any(want.needs.values()),
-        )
+
+        def look(places: Sequence[Place], slots: int) -> list[Task]:
+            wanted = replace(want, slots=slots)
+            return self.connections.again(
+                lambda connection: claiming.claim(
+                    self.db, connection, wanted, worker, self.db.now(now), places=places
+                ),
+                single=self.db.dialect.returning and not any(want.needs.values()),
+            )
+
+        # an instant that is handed in stands still: there nothing has been before, and nothing is late
+        if now is not None or not claiming.has_front(self.db, want):
+            return look((), want.slots)
+        front = self.fronts.of(worker, want.queue, want.types)
+        return claiming.in_order(front.claim(want.slots, look))
 
     def claim_one(self, task_id: str, worker: str, want: Want, *, now: datetime | None = None) -> Task | None:
         """Make one given task this worker's, or None if it is not due, somebody else's, or of none of `want.types`."""
