@@ -67,7 +67,7 @@ def test_the_migrations_make_the_tables_that_the_program_speaks_of(fresh, make_d
 
 
 def definitions(store: Store) -> dict[str, Any]:
-    """Every table, index and constraint in the database's own words."""
+    """Every table, index, constraint and setting in the database's own words."""
     with store.connections.reading() as connection:
         if store.kind == "sqlite":
             return dict(
@@ -96,11 +96,25 @@ def definitions(store: Store) -> dict[str, Any]:
             "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
             " WHERE connamespace = 'public'::regnamespace AND conname NOT LIKE '%alembic%'",
         )
-        return dict(columns) | dict(indexes) | dict(constraints)
+        settings = named(
+            connection,
+            "SELECT relname || ' with', reloptions::text FROM pg_class"
+            " WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL",
+        )
+        return dict(columns) | dict(indexes) | dict(constraints) | dict(settings)
 
 
 def named(connection: sa.Connection, question: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in connection.execute(sa.text(question))]
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
+def test_the_table_of_tasks_is_vacuumed_before_a_fifth_of_it_is_dead(fresh):
+    fresh.schema.migrate()
+
+    settings = definitions(fresh)[f"{fresh.tables.tasks.name} with"]
+
+    assert settings == "{autovacuum_vacuum_scale_factor=0.02,autovacuum_vacuum_threshold=1000}"
 
 
 def test_a_second_migration_does_nothing(fresh):

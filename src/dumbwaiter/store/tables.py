@@ -15,6 +15,11 @@ MYSQL: dict[str, Any] = {
     "mysql_charset": "utf8mb4",
     "mysql_row_format": "DYNAMIC",
 }
+# Each task's life leaves two dead rows, and as many entries in each index. PostgreSQL would let them be until they are a fifth of
+# the table: 200,000 beside a million tasks that have ended. A round costs what has changed, not what is there: 8,000 dead rows
+# among 600,000 took 0.03 s of processor time and 0.2 s with its default pauses, which therefore stay.
+# No fillfactor: an update that changes the status moves the row in an index, so room beside it in its page would gain nothing.
+VACUUM: dict[str, Any] = {"autovacuum_vacuum_scale_factor": 0.02, "autovacuum_vacuum_threshold": 1000}
 # The status as part of the statement's text: a partial index serves `status = 'pending'`, but not `status = $1` once the
 # statement is prepared with a generic plan.
 PENDING: sa.ColumnElement[str] = sa.literal_column("'pending'")
@@ -58,8 +63,8 @@ class Tables:
         """The PostgreSQL channel that says: there may be something due. Its payload is the queue."""
         return f"{self.prefix}wake" if self.schema is None else f"{self.schema}_{self.prefix}wake"[:63]
 
-    def _table(self, name: str, *parts: sa.schema.SchemaItem) -> sa.Table:
-        return sa.Table(self.prefix + name, self.metadata, *parts, **self._own(**MYSQL))
+    def _table(self, name: str, *parts: sa.schema.SchemaItem, **options: Any) -> sa.Table:
+        return sa.Table(self.prefix + name, self.metadata, *parts, **self._own(**MYSQL, **options))
 
     def _own(self, **options: Any) -> dict[str, Any]:
         """The options that belong to this kind: SQLAlchemy imports a whole database's module to read the name of another's."""
@@ -128,6 +133,7 @@ class Tables:
                 "status in ('pending', 'running') or active_key is null", name=f"{self.prefix}active"
             ),
             sa.CheckConstraint("status = 'pending' or ready = false", name=f"{self.prefix}ready"),
+            postgresql_with=VACUUM,
         )
         c = table.c
         # SQLite uses a partial index only if the query has the predicate's own words, so every claim says both of these

@@ -35,13 +35,15 @@ def first_tables() -> sa.MetaData:
     return metadata
 
 
-def define(metadata: sa.MetaData, prefix: str, name: str, *parts: sa.schema.SchemaItem) -> sa.Table:
+def define(
+    metadata: sa.MetaData, prefix: str, name: str, *parts: sa.schema.SchemaItem, **own: Any
+) -> sa.Table:
     options: dict[str, Any] = {
         "mysql_engine": "InnoDB",
         "mysql_charset": "utf8mb4",
         "mysql_row_format": "DYNAMIC",
     }
-    return sa.Table(prefix + name, metadata, *parts, **options)
+    return sa.Table(prefix + name, metadata, *parts, **options, **own)
 
 
 def partial_indexes(*_: Any, dialect: Dialect, **__: Any) -> bool:
@@ -115,6 +117,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         ),
         sa.CheckConstraint("status in ('pending', 'running') or active_key is null", name=f"{prefix}active"),
         sa.CheckConstraint("status = 'pending' or ready = false", name=f"{prefix}ready"),
+        postgresql_with={"autovacuum_vacuum_scale_factor": 0.02, "autovacuum_vacuum_threshold": 1000},
     )
     c = table.c
     pending = c.status == sa.literal_column("'pending'")
