@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,6 +120,31 @@ def test_a_hint_brings_the_look_from_the_start_forward(store, clock):
     clock.seconds += 0.01
 
     assert from_the_start(store, 1)
+
+
+def test_so_does_what_another_process_says(store, clock):
+    queued(store, 9)
+    heard, stopped = threading.Event(), threading.Event()
+    listener = threading.Thread(target=store.listen, args=(heard.set, stopped))
+    listener.start()
+    other = store_of(store.settings.database)
+    try:
+        assert heard.wait(20)  # it listens
+        heard.clear()
+        claimed(store, 5)
+        claimed(store, 1)
+        clock.seconds += 0.02
+        assert not from_the_start(store, 1)
+
+        late = enqueued(other, now=at(-60))
+        assert heard.wait(20)
+
+        assert from_the_start(store, 1)
+        assert row(store, late.id)["status"] == "running"
+    finally:
+        stopped.set()
+        listener.join()
+        other.close()
 
 
 def test_a_look_from_the_start_comes_within_five_seconds_however_long_it_takes():
