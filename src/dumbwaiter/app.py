@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -20,7 +19,7 @@ from dumbwaiter.executors.registry import Registry, TaskType, placeholders, refe
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import Settings, duration
-from dumbwaiter.strict_json import dumps
+from dumbwaiter.strict_json import dumps, encoded
 from dumbwaiter.task import Attempt, Status, Task
 
 if TYPE_CHECKING:
@@ -140,14 +139,26 @@ class Options:
             raise InvalidOption(f"meta={self.meta!r}: {error}") from None
 
 
-@contextlib.contextmanager
-def numbered(number: int) -> Iterator[None]:
+# Most calls say nothing.
+SILENT = Options()
+
+
+def said(before: Options = SILENT, **options: Any) -> Options:
+    """The options with these instead of what was said before. Raises InvalidOption."""
+    if not options:
+        return before
+    if unknown := options.keys() - Options.__dataclass_fields__.keys():
+        known = ", ".join(Options.__dataclass_fields__)
+        raise InvalidOption(f"there is no option {', '.join(sorted(unknown))}; the options are: {known}")
+    changed = replace(before, **options)
+    changed.check()
+    return changed
+
+
+def numbered(error: InvalidArguments, number: int) -> InvalidArguments:
     """Faults among many calls say which call it was."""
-    try:
-        yield
-    except InvalidArguments as error:
-        faults = [(f"[{number}].{path}" if path else f"[{number}]", fault) for path, fault in error.errors]
-        raise InvalidArguments(error.task_type, faults) from None
+    faults = [(f"[{number}].{path}" if path else f"[{number}]", fault) for path, fault in error.errors]
+    return InvalidArguments(error.task_type, faults)
 
 
 class TaskHandle(Generic[P, R]):
@@ -155,7 +166,7 @@ class TaskHandle(Generic[P, R]):
 
     def __init__(self, waiter: Dumbwaiter, entry: TaskType, options: Options | None = None) -> None:
         self._waiter = waiter
-        self._options = options or Options()
+        self._options = options or SILENT
         self.entry = entry
         functools.update_wrapper(self, entry.function)
 
@@ -211,13 +222,7 @@ class TaskHandle(Generic[P, R]):
 
             export_orders.using(key="order-42", delay=timedelta(minutes=5)).enqueue(customer_id=7, month="2026-11")
         """
-        unknown = options.keys() - Options.__dataclass_fields__.keys()
-        if unknown:
-            known = ", ".join(Options.__dataclass_fields__)
-            raise InvalidOption(f"there is no option {', '.join(sorted(unknown))}; the options are: {known}")
-        changed = replace(self._options, **options)
-        changed.check()
-        return TaskHandle(self._waiter, self.entry, changed)
+        return TaskHandle(self._waiter, self.entry, said(self._options, **options))
 
 
 class Registration(Protocol):
@@ -383,8 +388,7 @@ class Dumbwaiter:
 
         Raises UnknownTaskType, InvalidArguments, InvalidOption, DuplicateTask, RequestKeyReused, StoreError.
         """
-        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
-        return self._enqueue(handle.entry, arguments or {}, handle._options, strict=strict)
+        return self._enqueue(self.registry[task_type], arguments or {}, said(**options), strict=strict)
 
     async def aenqueue(
         self,
@@ -395,8 +399,7 @@ class Dumbwaiter:
         **options: Any,
     ) -> Task:
         """`enqueue` for coroutines."""
-        handle: TaskHandle[..., Any] = TaskHandle(self, self.registry[task_type]).using(**options)
-        return await self._aenqueue(handle.entry, arguments or {}, handle._options, strict=strict)
+        return await self._aenqueue(self.registry[task_type], arguments or {}, said(**options), strict=strict)
 
     def enqueue_many(
         self, task_type: str, arguments: Iterable[Mapping[str, Any]], **options: Any
@@ -420,9 +423,8 @@ class Dumbwaiter:
     def _enqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
-        options.check()
-        payload, _ = self._payload(entry, arguments, strict=strict)
-        new = self._new_task(entry, payload, options)
+        payload, body = self._payload(entry, arguments, strict=strict)
+        new = self._new_task(entry, payload, options, body)
         task, _ = self.store.enqueue(new, connection=options.connection)
         return task
 
@@ -455,13 +457,14 @@ class Dumbwaiter:
     ) -> list[str]:
         from uuid_utils import uuid7
 
-        options.check()
         options.refuse_for_many()
         new = self._new_task(entry, {}, options)
-        bodies = []
-        for number, one in enumerate(arguments):
-            with numbered(number):
-                bodies.append((str(uuid7()), self._payload(entry, one)[1]))
+        bodies: list[tuple[str, str]] = []
+        try:
+            for one in arguments:
+                bodies.append((str(uuid7()), self._payload(entry, one)[1]))  # noqa: PERF401 - their number so far is told
+        except InvalidArguments as error:
+            raise numbered(error, len(bodies)) from None
         if bodies:
             self.store.enqueue_many(new, bodies, connection=options.connection)
         return [task_id for task_id, _ in bodies]
@@ -502,8 +505,9 @@ class Dumbwaiter:
     ) -> tuple[dict[str, Any], str]:
         """The arguments as they are stored, as a value and as JSON. Raises InvalidArguments."""
         payload = entry.signature.payload(arguments, strict=strict)
-        body = dumps(payload)
-        if len(body.encode()) > self.settings.max_payload:
+        body = encoded(payload)
+        # no character has more than four bytes
+        if len(body) * 4 > self.settings.max_payload and len(body.encode()) > self.settings.max_payload:
             fault = (
                 f"the arguments are {len(body.encode()):,} bytes of JSON, more than the {self.settings.max_payload:,} allowed; "
                 "store large values as a file or a row and pass its id"
@@ -511,7 +515,9 @@ class Dumbwaiter:
             raise InvalidArguments(entry.name, [("", fault)])
         return payload, body
 
-    def _new_task(self, entry: TaskType, payload: Mapping[str, Any], options: Options) -> NewTask:
+    def _new_task(
+        self, entry: TaskType, payload: Mapping[str, Any], options: Options, body: str | None = None
+    ) -> NewTask:
         from uuid_utils import uuid7
 
         from dumbwaiter.store.rows import NewTask, request_key
@@ -537,6 +543,7 @@ class Dumbwaiter:
             max_retry_count=entry.retry.max_retries,
             max_crash_count=entry.max_crashes,
             meta=dict(options.meta or {}),
+            body=body,
         )
 
     # looking and acting by hand

@@ -10,7 +10,7 @@ from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, InvalidArguments
 from dumbwaiter.executors.context import TaskContext
-from dumbwaiter.strict_json import dumps, faults
+from dumbwaiter.strict_json import dumps, faults, simple
 
 # Values of these annotations are the same in Python and in JSON, so running a task with them needs no conversion (and no
 # import of pydantic, which costs an isolated child some 200 ms).
@@ -78,6 +78,13 @@ class Signature:
             for parameter in self.parameters
             if _hashable(self._hints.get(parameter.name, Any))
         ) and all(_hashable(self._hints.get(parameter.name, Any)) for parameter in self.parameters)
+
+    @cached_property
+    def _mistaken(self) -> type[Exception]:
+        """What pydantic raises for values that do not fit. An import at each call costs more than the check."""
+        from pydantic import ValidationError
+
+        return ValidationError
 
     @cached_property
     def _model(self) -> Any:
@@ -164,9 +171,12 @@ class Signature:
         `strict` refuses what JSON clients get wrong (a text where a number belongs). Raises InvalidArguments, naming every
         parameter that is missing, unknown, of another type, or not JSON.
         """
-        from pydantic import ValidationError
-
-        unstorable = [fault for name, value in arguments.items() for fault in self._faults(name, value)]
+        unstorable = [
+            fault
+            for name, value in arguments.items()
+            if not simple(value)
+            for fault in self._faults(name, value)
+        ]
         if unstorable:
             raise InvalidArguments(self.task_type, unstorable)
         try:
@@ -175,7 +185,7 @@ class Signature:
                 if strict
                 else self._model.model_validate(dict(arguments))
             )
-        except ValidationError as error:
+        except self._mistaken as error:
             raise InvalidArguments(self.task_type, self._told(error)) from None
         return self._stored(checked)
 
@@ -186,13 +196,11 @@ class Signature:
         return []
 
     def _stored(self, checked: Any) -> dict[str, Any]:
-        from pydantic_core import PydanticSerializationError
-
         try:
             stored: dict[str, Any] = checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        except (PydanticSerializationError, ValueError) as error:
+        except ValueError as error:  # pydantic's are such too
             raise InvalidArguments(self.task_type, [("", str(error))]) from None
-        left = [fault for name, value in stored.items() for fault in faults(value, name)]
+        left = [fault for name, value in stored.items() if not simple(value) for fault in faults(value, name)]
         if left:
             raise InvalidArguments(self.task_type, left)
         return stored
@@ -201,11 +209,9 @@ class Signature:
         """The stored arguments as the function takes them. Raises InvalidArguments if they no longer fit its signature."""
         if self.plain:
             return self._known(payload)
-        from pydantic import ValidationError
-
         try:
             checked = self._model.model_validate_json(dumps(dict(payload)))
-        except ValidationError as error:
+        except self._mistaken as error:
             raise InvalidArguments(self.task_type, self._told(error)) from None
         given = {
             name: getattr(checked, _field(name))

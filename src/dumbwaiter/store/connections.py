@@ -12,7 +12,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ from sqlalchemy.engine import URL, Connection, Engine
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
 from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
+from dumbwaiter.store.prepared import Prepared
+from dumbwaiter.store.types import Timestamp
 
 T = TypeVar("T")
 READING = "dumbwaiter_reading"
@@ -114,6 +117,8 @@ class Connections:
         self._writers = FairLock()
         self._making = threading.Lock()
         self._engines: dict[Use, Engine] = {}
+        self._readers: dict[Engine, Engine] = {}
+        self._prepared: dict[Hashable, Sequence[Prepared]] = {}
         FORKED.add(self)
 
     @property
@@ -150,8 +155,9 @@ class Connections:
         else:
             engine = mysql_engine(self.url, limited=limited, **how)
         sa.event.listen(engine, "handle_error", drop_read_only)
-        if use is Use.REQUESTS:
-            ping_briefly(engine)
+        if limited:
+            sa.event.listen(engine, "begin", begin)
+            ping_rarely(engine, briefly=use is Use.REQUESTS)
         return engine
 
     @contextlib.contextmanager
@@ -173,19 +179,15 @@ class Connections:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection on which each statement stands alone."""
-        with told(), self.engine.connect() as connection:
-            if self.dialect.name == "sqlite":
-                yield connection.execution_options(**{READING: True})
-            else:
-                yield self._each_alone(connection)
+        with told(), self._reader(self.engine).connect() as connection:
+            yield connection
 
-    def _each_alone(self, connection: Connection) -> Connection:
-        try:
-            return connection.execution_options(isolation_level="AUTOCOMMIT")
-        except self.engine.dialect.loaded_dbapi.Error as error:
-            # PyMySQL asks the server, and SQLAlchemy lets what it raises then pass as it is
-            connection.invalidate()
-            raise DatabaseUnavailable(f"the database cannot be used: {first_line(error)}") from error
+    def _reader(self, engine: Engine) -> Engine:
+        """The same pool, for connections on which no transaction is begun."""
+        reader = self._readers.get(engine)
+        if reader is None:
+            reader = self._readers[engine] = engine.execution_options(**{READING: True})
+        return reader
 
     @contextlib.contextmanager
     def writing(self, key: str | None = None, *, engine: Engine | None = None) -> Iterator[Connection]:
@@ -227,6 +229,73 @@ class Connections:
         with self.writing() if self.dialect.name == "sqlite" else self.reading() as connection:
             yield connection
 
+    def execute_alone(
+        self,
+        form: Hashable,
+        statements: Callable[[sa.Dialect], Sequence[sa.Executable]],
+        values: Mapping[str, Any],
+    ) -> Any:
+        """Write with one statement that commits by itself, on the bare driver: the first row of its result, or None.
+
+        For what is asked thousands of times a second: SQLAlchemy's own way from a statement to its result takes three times
+        as long as the driver's. `statements` makes those of this `form`, of which the last one gives the result, when it is
+        first met; `values` are their parameters by name.
+        """
+        engine = self.engine
+        alone = self._file_alone if self.dialect.name == "sqlite" else contextlib.nullcontext
+        with told(), self._driving(engine) as connection, alone(connection):
+            prepared = self._prepared.get(form)
+            if prepared is None:
+                made = statements(engine.dialect)
+                prepared = self._prepared[form] = [Prepared(one, engine.dialect) for one in made]
+            cursor = connection.cursor()
+            for one in prepared:
+                cursor.execute(one.text, one.parameters(values))
+            row = cursor.fetchone()
+            cursor.close()
+            return row
+
+    def instant(self, found: Any) -> datetime:
+        """An instant in a row that the bare driver gave."""
+        instant = Timestamp().process_result_value(found, self.engine.dialect)
+        assert instant is not None
+        return instant
+
+    @contextlib.contextmanager
+    def _driving(self, engine: Engine) -> Iterator[Any]:
+        """A driver's connection from the pool; what it raises is told as SQLAlchemy would."""
+        mistaken = engine.dialect.loaded_dbapi.Error
+        try:
+            pooled = engine.raw_connection()
+        except mistaken as error:
+            raise wrapped(engine, error) from error
+        try:
+            yield pooled.driver_connection
+        except mistaken as error:
+            raised = wrapped(engine, error, pooled.driver_connection)
+            if raised.connection_invalidated:
+                # SQLAlchemy's own: all that are older go too, those in use when they come back
+                engine.pool._invalidate(pooled, error)
+            raise raised from error
+        except BaseException:
+            pooled.invalidate()  # in the middle of an answer, perhaps
+            raise
+        finally:
+            pooled.close()
+
+    @contextlib.contextmanager
+    def _file_alone(self, connection: Any) -> Iterator[None]:
+        """SQLite's own waiting for its write lock is not fair; see `begin_immediate`."""
+        self._refuse_to_wait_for_oneself()
+        with self._writers:
+            begin_immediate(connection)
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
     def again(
         self,
         work: Callable[[Connection], T],
@@ -239,22 +308,12 @@ class Connections:
 
         Raises Undone if it was undone too often.
         """
-        give_up = time.monotonic() + LONGEST
-        for number in itertools.count(1):
-            try:
-                with self.single() if single else self.writing(key) as connection:
-                    return work(connection)
-            except sa.exc.DBAPIError as error:
-                if not worth_another_try(error):
-                    raise
-                if number >= tries or time.monotonic() > give_up:
-                    raise Undone(
-                        f"the database undid a transaction {number} times, for locks that others held: "
-                        f"{first_line(error.orig)}"
-                    ) from error
-            # without a jittered pause the same ones meet again: 5,122 deadlocks in 60 rounds were measured
-            time.sleep(random.uniform(0, 0.003) * number)
-        raise AssertionError("unreachable")
+
+        def once() -> T:
+            with self.single() if single else self.writing(key) as connection:
+                return work(connection)
+
+        return repeated(once, tries)
 
     def bare(self) -> tuple[str, dict[str, Any]]:
         """The driver's module and the arguments of its `connect`, for a process that imports nothing but the driver."""
@@ -282,6 +341,25 @@ class Connections:
         self._making = threading.Lock()
         for engine in self._engines.values():
             engine.dispose(close=False)
+
+
+def repeated(work: Callable[[], T], tries: int = TRIES) -> T:
+    """Do work, and again if the database undid it for a deadlock or the like. Raises Undone if it was undone too often."""
+    give_up = time.monotonic() + LONGEST
+    for number in itertools.count(1):
+        try:
+            return work()
+        except sa.exc.DBAPIError as error:
+            if not worth_another_try(error):
+                raise
+            if number >= tries or time.monotonic() > give_up:
+                raise Undone(
+                    f"the database undid a transaction {number} times, for locks that others held: "
+                    f"{first_line(error.orig)}"
+                ) from error
+        # without a jittered pause the same ones meet again: 5,122 deadlocks in 60 rounds were measured
+        time.sleep(random.uniform(0, 0.003) * number)
+    raise AssertionError("unreachable")
 
 
 # Whose transactions the code at hand runs in; a thread that asyncio.to_thread starts inherits it.
@@ -356,6 +434,16 @@ def broke(error: DatabaseUnavailable) -> bool:
 def read_only(error: sa.exc.DBAPIError) -> bool:
     """The server takes no writes: it became a standby, or was set so."""
     return not READ_ONLY.isdisjoint((code(error), mysql_error(error)))
+
+
+def wrapped(engine: Engine, error: Exception, connection: Any = None) -> sa.exc.DBAPIError:
+    """A driver's error as SQLAlchemy would have raised it."""
+    dialect = engine.dialect
+    raised = sa.exc.DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect)
+    assert isinstance(raised, sa.exc.DBAPIError)
+    gone = connection is not None and dialect.is_disconnect(error, connection, None)  # type: ignore[arg-type]
+    raised.connection_invalidated = gone or read_only(raised)
+    return raised
 
 
 def drop_read_only(context: sa.engine.ExceptionContext) -> None:
@@ -434,13 +522,32 @@ def sqlite_engine(url: URL) -> Engine:
         ):
             connection.execute(f"PRAGMA {pragma}")
 
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # SQLite ignores FOR UPDATE: take the write lock before reading
-        if not connection.get_execution_options().get(READING):
-            begin_immediate(connection.connection.driver_connection)
-
+    sa.event.listen(engine, "begin", begin)
     return engine
+
+
+def begin(connection: Connection) -> None:
+    """Begin a transaction, on drivers that begin none by themselves.
+
+    A driver that does so for whatever is sent next has to be told before a statement that stands alone, and again after it:
+    PyMySQL tells the server each time, which is four round trips for one statement.
+    """
+    if connection.get_execution_options().get(READING):
+        return
+    engine, driver = connection.engine, connection.connection.driver_connection
+    assert driver is not None
+    try:
+        if connection.dialect.name == "sqlite":
+            # SQLite ignores FOR UPDATE: take the write lock before reading
+            begin_immediate(driver)
+        else:
+            driver.cursor().execute("BEGIN")
+    except engine.dialect.loaded_dbapi.Error as error:
+        raised = wrapped(engine, error, driver)
+        if raised.connection_invalidated:
+            engine.pool._invalidate(connection.connection, error)
+            connection.invalidate(error)
+        raise raised from error
 
 
 def begin_immediate(connection: Any) -> None:
@@ -487,7 +594,9 @@ def postgresql_engine(url: URL, *, pgbouncer: bool, limited: bool, **how: Any) -
     except ImportError:
         raise MissingExtra("psycopg", "postgresql") from None
     connect: dict[str, Any] = {"application_name": "dumbwaiter"}
-    if not limited:
+    if limited:
+        connect["autocommit"] = True  # transactions are begun by us
+    else:
         connect["connect_timeout"] = int(patience.CONNECT)
     if pgbouncer:
         # in transaction mode the next statement may meet another server connection, which knows no prepared statements
@@ -498,7 +607,8 @@ def postgresql_engine(url: URL, *, pgbouncer: bool, limited: bool, **how: Any) -
         if limited:
             ours += f" -c idle_in_transaction_session_timeout={patience.ORPHANED}s{BY_INDEX}"
         connect["options"] = with_option(url, ours)
-    engine = sa.create_engine(url, connect_args=connect, **how)
+    # nothing of ours is an hstore, and to look for the type takes a transaction
+    engine = sa.create_engine(url, connect_args=connect, use_native_hstore=False, **how)
     if limited:
         sa.event.listen(engine, "do_connect", connect_postgresql)
     return engine
@@ -518,15 +628,23 @@ def worth_connecting() -> float:
     return left
 
 
-def ping_briefly(engine: Engine) -> None:
-    """Give up a pooled connection that has fallen silent while there is still time to make another one."""
+def ping_rarely(engine: Engine, *, briefly: bool) -> None:
+    """Ask a pooled connection whether it lives only if nobody has used it for a while, or it has something to say.
+
+    Every ping is a round trip, as long as many a statement. A server that ends a connection is heard without it, and one that
+    fell silent a moment ago is silent for a ping too.
+
+    `briefly`: give it up while there is still time to make another one.
+    """
     ping = engine.dialect.do_ping
 
-    def brief(connection: Any) -> bool:
-        with patience.within(patience.PING):
+    def ask(connection: Any) -> bool:
+        if impatient.fresh(connection):
+            return True
+        with patience.within(patience.PING) if briefly else contextlib.nullcontext():
             return ping(connection)
 
-    engine.dialect.do_ping = brief  # type: ignore[method-assign, assignment]
+    engine.dialect.do_ping = ask  # type: ignore[method-assign, assignment]
 
 
 def with_option(url: URL, option: str) -> str:
@@ -547,16 +665,23 @@ def mysql_engine(url: URL, *, limited: bool, **how: Any) -> Engine:
     if limited:
         # to MySQL, which has nothing of the kind, this is a comment
         start += f" /*M! , idle_transaction_timeout = {patience.ORPHANED} */"
+    # under REPEATABLE READ a SKIP LOCKED select locks gaps, and claimers stand in each other's way
+    level = "READ COMMITTED"
+    if not limited:
+        return sa.create_engine(
+            url, connect_args={"init_command": start}, isolation_level=level, pool_recycle=3600, **how
+        )
+    # each statement commits by itself unless we began a transaction; SQLAlchemy's own isolation level would end that
     engine = sa.create_engine(
-        url,
-        connect_args={"init_command": start},
-        # under REPEATABLE READ a SKIP LOCKED select locks gaps, and claimers stand in each other's way
-        isolation_level="READ COMMITTED",
-        pool_recycle=3600,
-        **how,
+        url, connect_args={"init_command": start, "autocommit": True}, pool_recycle=3600, **how
     )
-    if limited:
-        sa.event.listen(engine, "do_connect", connect_mysql)
+    sa.event.listen(engine, "do_connect", connect_mysql)
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+
     return engine
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,6 +16,8 @@ from dumbwaiter.retry import storable
 from dumbwaiter.store.dialects import PATIENCE, STAYED_LOCKED, Instant, moved
 from dumbwaiter.store.ending import FARTHEST, cancel_pending, request_cancel
 from dumbwaiter.store.rows import Bodies, Database, NewTask, next_key, to_task
+from dumbwaiter.store.types import LongText, Timestamp
+from dumbwaiter.strict_json import dumps, loads
 from dumbwaiter.task import Status, Task
 
 # So many rows, and so many characters of arguments, go into one insert.
@@ -223,11 +225,40 @@ def refuse_unstorable(new: NewTask) -> None:
             )
 
 
+# What every new task has.
+AT_FIRST: dict[str, Any] = {
+    "status": Status.PENDING.value,
+    "ready": True,
+    "attempt": 0,
+    "retry_count": 0,
+    "crash_count": 0,
+    "interruption_count": 0,
+    "version": 0,
+    "progress": 0.0,
+}
+# Columns whose JSON is made before the statement is: the new task is told by it too.
+AS_TEXT: dict[str, sa.types.TypeEngine[Any]] = {"payload": LongText(), "meta": LongText()}
+
+
 def values(db: Database, new: NewTask, now: Instant, key: str | None = None) -> dict[str, Any]:
     """The row of a new task. It is ready at once unless it is due later."""
     delay = max(new.delay, timedelta(0))
     run_at: Any = new.run_at if new.run_at is not None else moved(now, delay, db.dialect) if delay else now
     ready: Any = not delay if new.run_at is None else due(new.run_at, now)
+    return asked_for(new) | {
+        "active_key": key,
+        "request_key": new.request_key,
+        "request_hash": new.request_hash,
+        **AT_FIRST,
+        "ready": ready,
+        "run_at": run_at,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def asked_for(new: NewTask) -> dict[str, Any]:
+    """The part of its row that says what somebody wants done."""
     return {
         "id": new.id,
         "task_type": new.task_type,
@@ -235,29 +266,65 @@ def values(db: Database, new: NewTask, now: Instant, key: str | None = None) -> 
         "priority": new.priority,
         "business_key": new.business_key,
         "owner": new.owner,
-        "active_key": key,
-        "request_key": new.request_key,
-        "request_hash": new.request_hash,
         "payload": dict(new.payload),
         "payload_version": new.payload_version,
-        "status": Status.PENDING.value,
-        "ready": ready,
-        "attempt": 0,
-        "retry_count": 0,
         "max_retry_count": new.max_retry_count,
-        "crash_count": 0,
         "max_crash_count": new.max_crash_count,
-        "interruption_count": 0,
-        "version": 0,
-        "progress": 0.0,
         "timeout_seconds": None if new.timeout is None else new.timeout.total_seconds(),
-        "run_at": run_at,
         "start_before": new.start_before,
-        "created_at": now,
-        "updated_at": now,
         "retry_of": new.retry_of,
         "meta": dict(new.meta) or None,
     }
+
+
+def is_plain(new: NewTask) -> bool:
+    """It has no key of any kind, so there is nothing to look for before it is inserted, and it may start at once."""
+    return new.at_once and new.business_key is None and new.request_key is None
+
+
+def inserting_one(
+    db: Database, driver: sa.Dialect, given: Collection[str], now: Instant, *, telling: bool
+) -> Sequence[sa.Executable]:
+    """The insert of a plain task whose row has these columns, as parameters; it gives back the instant at which it was made.
+
+    It gives back nothing if there is such a task already. If `now` is a value, it is a parameter of that name. `telling`:
+    where the database can, it wakes the workers at the commit.
+    """
+    tasks = db.tables.tasks
+    instant = sa.bindparam("now", type_=Timestamp) if isinstance(now, datetime) else now
+    row: dict[str, Any] = {
+        name: sa.bindparam(name, type_=AS_TEXT.get(name, tasks.c[name].type)) for name in given
+    }
+    instants = dict.fromkeys(("run_at", "created_at", "updated_at"), instant)
+    known: dict[str, sa.ColumnElement[Any]] = {
+        name: sa.literal_column(written(value)) for name, value in AT_FIRST.items()
+    }
+    whole = row | known | instants
+    return db.dialect.inserting_one(db.tables, whole, driver, telling=telling)
+
+
+def written(value: str | float | bool) -> str:
+    """A value as every database reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def plain_row(new: NewTask) -> dict[str, Any]:
+    """The parameters of `inserting_one`: what is not null, and JSON as its text."""
+    row = {name: value for name, value in asked_for(new).items() if value is not None}
+    row["payload"] = new.body or dumps(new.payload)
+    if new.meta:
+        row["meta"] = dumps(new.meta)
+    return row
+
+
+def plain_task(db: Database, row: Mapping[str, Any], at: datetime) -> Task:
+    """The task that was inserted so at that instant, without reading it."""
+    read: dict[str, Any] = db.tables.blank_task | AT_FIRST | dict(row)
+    read |= {name: loads(row[name]) for name in AS_TEXT if name in row}
+    read |= {"run_at": at, "created_at": at, "updated_at": at}
+    return to_task(cast(sa.RowMapping, read))
 
 
 def due(run_at: datetime, now: Instant) -> Any:

@@ -6,6 +6,7 @@ psycopg has none at all; PyMySQL's counts anew with each byte, so that one byte 
 from __future__ import annotations
 
 import functools
+import select
 import time
 from collections.abc import Generator
 from typing import Any
@@ -13,10 +14,22 @@ from typing import Any
 from dumbwaiter.store import patience
 
 SERVER_LOST = 2013
+IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS, in what MySQL says after each command
+# A connection that was asked something so recently is alive, unless it has been ended since.
+FRESH = 1.0
 
 
 def said(limit: float) -> str:
     return f"the server has not answered for {limit:.0f} s"
+
+
+def fresh(connection: Any) -> bool:
+    """It answered a moment ago, and nothing has come from the server since: not even that it ends the connection."""
+    if time.monotonic() - getattr(connection, "asked_at", 0.0) > FRESH:
+        return False
+    look = select.poll()  # select() knows no file numbers beyond 1,023
+    look.register(connection.fileno(), select.POLLIN)
+    return not look.poll(0)
 
 
 @functools.cache
@@ -24,12 +37,22 @@ def postgresql() -> Any:
     """The class of psycopg's connections, with a limit."""
     import psycopg
 
+    idle = psycopg.pq.TransactionStatus.IDLE
+
     class Impatient(psycopg.Connection[Any]):
+        asked_at = 0.0
+
+        def rollback(self) -> None:
+            # the pool wants one whenever a connection comes back
+            if self.pgconn.transaction_status != idle:
+                super().rollback()
+
         def wait(self, gen: Any, *args: Any, **how: Any) -> Any:
             return super().wait(self._limited(gen), *args, **how)
 
         def _limited(self, talk: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            began, until = time.monotonic(), patience.until(patience.ANSWER)
+            self.asked_at = began = time.monotonic()
+            until = patience.until(patience.ANSWER)
             try:
                 wanted = next(talk)
                 while True:
@@ -54,7 +77,15 @@ def mysql() -> Any:
 
     class Impatient(plain):  # type: ignore[misc]
         _until = 0.0
-        _began = 0.0
+        asked_at = 0.0
+
+        def fileno(self) -> int:
+            return self._sock.fileno()  # type: ignore[no-any-return]
+
+        def rollback(self) -> None:
+            # the pool wants one whenever a connection comes back, and this driver would send it
+            if self.server_status & IN_TRANSACTION:
+                super().rollback()
 
         def connect(self, sock: Any = None) -> None:
             self._clock(self.connect_timeout)
@@ -65,10 +96,10 @@ def mysql() -> Any:
             super()._execute_command(command, sql)
 
         def _clock(self, limit: float) -> None:
-            self._began = time.monotonic()
+            self.asked_at = time.monotonic()
             self._until = patience.until(limit)
             # once for each command: settimeout() lets go of the interpreter's lock
-            self._read_timeout = self._write_timeout = max(self._until - self._began, 0.01)
+            self._read_timeout = self._write_timeout = max(self._until - self.asked_at, 0.01)
 
         def _read_bytes(self, num_bytes: int) -> bytes:
             """As PyMySQL reads them, but in pieces, and until an instant instead of so long for each."""
@@ -82,7 +113,7 @@ def mysql() -> Any:
                         self._sock.settimeout(left)
                     piece = self._rfile.read1(num_bytes - len(heard))
                 except TimeoutError:
-                    raise self._lost(said(time.monotonic() - self._began)) from None
+                    raise self._lost(said(time.monotonic() - self.asked_at)) from None
                 except OSError as error:
                     raise self._lost(f"the connection was lost: {error}") from None
                 if not piece:

@@ -56,6 +56,8 @@ class NewTask:
     max_crash_count: int = 3
     retry_of: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    # the payload as its JSON text, from whoever has made that already
+    body: str | None = None
 
     @property
     def at_once(self) -> bool:

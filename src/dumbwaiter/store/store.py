@@ -21,10 +21,11 @@ from dumbwaiter.settings import Settings
 from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, patience, steps, waking
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Concern, Want
-from dumbwaiter.store.connections import TRIES, Connections, Undone, broke, dropped
-from dumbwaiter.store.dialects import Instant
+from dumbwaiter.store.connections import TRIES, Connections, Undone, broke, dropped, repeated
+from dumbwaiter.store.dialects import DUPLICATE, Instant, mysql_error
 from dumbwaiter.store.foreign import Statement, driver_form, statement
 from dumbwaiter.store.fronts import Fronts, Place
+from dumbwaiter.store.hints import Hints, NoHints
 from dumbwaiter.store.rows import (
     Ahead,
     Database,
@@ -89,6 +90,7 @@ class Store:
         self._callers = Callers(self.connections, self.tables)
         self._listeners: list[Callable[[str], None]] = []
         self.fronts = Fronts()
+        self.hints = Hints(self._tell) if self.kind == "postgresql" else NoHints()
 
     @property
     def kind(self) -> str:
@@ -131,6 +133,11 @@ class Store:
         for queue in queues:
             self.db.dialect.notify(connection, self.tables.channel, queue)
 
+    def _tell(self, queues: Sequence[str]) -> None:
+        """Wake workers elsewhere, for what has been committed."""
+        with self.connections.for_a_request(), self.connections.single() as connection:
+            self._announce(connection, queues)
+
     def _woken(self, queues: Sequence[str]) -> None:
         for queue in queues:
             self.fronts.hurry(queue)
@@ -156,38 +163,62 @@ class Store:
         if connection is not None:
             with self._callers.borrowed(connection) as theirs, explained():
                 return self._enqueue(theirs, new, now, own=False)
-        task, created = self._enqueue_alone(new, now)
+        told = self.hints.take()
+        task, created = self._enqueue_alone(new, now, telling=told)
         if created and startable(task):
             self._woken([task.queue])
+            if not told:
+                self.hints.give_later(task.queue)
         return task, created
 
-    def _enqueue_alone(self, new: NewTask, now: datetime | None) -> tuple[Task, bool]:
+    def _enqueue_alone(self, new: NewTask, now: datetime | None, *, telling: bool) -> tuple[Task, bool]:
         """Enqueue in a transaction of our own; once more if the connection was lost.
 
         Its commit may have come through all the same: under its id the task cannot be inserted twice.
         """
-        alone = new.active_key is None and new.request_key is None and self.kind != "postgresql"
         begun = False
 
         def work(own: Connection) -> tuple[Task, bool]:
             nonlocal begun
             begun = True
-            return self._enqueue(own, new, now, own=True)
+            return self._enqueue(own, new, now, own=True, telling=telling)
 
         lost: list[DatabaseUnavailable] = []
+        plain = enqueueing.is_plain(new)
         while True:
             try:
-                return self.connections.again(work, single=alone, key=new.active_key)
+                if plain and (task := self._enqueue_plain(new, now, telling=telling)) is not None:
+                    return task, True
+                # or it is there already: the commit of the first try came through
+                return self.connections.again(work, key=new.active_key)
             except DatabaseUnavailable as error:
                 lost.append(error)
                 if len(lost) == 1 and dropped(error):
                     continue
-                if begun and any(broke(one) for one in lost):
+                if (begun or plain) and any(broke(one) for one in lost):
                     raise OutcomeUnknown(new.id, str(lost[0])) from error
                 raise
 
+    def _enqueue_plain(self, new: NewTask, given: datetime | None, *, telling: bool) -> Task | None:
+        """Enqueue by one statement that commits by itself. None if the task is there already."""
+        now, row = self.db.now(given), enqueueing.plain_row(new)
+        form = ("plain", *row, type(now), telling)
+
+        def statements(driver: sa.Dialect) -> Sequence[sa.Executable]:
+            return enqueueing.inserting_one(self.db, driver, row, now, telling=telling)
+
+        try:
+            found = repeated(lambda: self.connections.execute_alone(form, statements, row | {"now": now}))
+        except sa.exc.IntegrityError as error:
+            if mysql_error(error) != DUPLICATE:
+                raise
+            return None
+        if found is None:
+            return None
+        return enqueueing.plain_task(self.db, row, self.connections.instant(found[0]))
+
     def _enqueue(
-        self, connection: Connection, new: NewTask, given: datetime | None, *, own: bool
+        self, connection: Connection, new: NewTask, given: datetime | None, *, own: bool, telling: bool = True
     ) -> tuple[Task, bool]:
         task_id, created = enqueueing.enqueue(self.db, connection, new, self.db.now(given), own=own)
         task = self._read(connection, task_id)
@@ -196,7 +227,7 @@ class Store:
             task = ending.locked(self.db, connection, task_id, shared=True)
         if task is None:
             raise KeyContended("the task that held the key was removed just now; try again")
-        if created and startable(task):
+        if telling and created and startable(task):
             self._announce(connection, [new.queue])
         return task, created
 
@@ -216,21 +247,30 @@ class Store:
             with self._callers.borrowed(connection) as theirs, explained():
                 self._enqueue_many(theirs, new, bodies, now)
             return
+        told = self.hints.take()
         try:
-            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, now))
+            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, now, telling=told))
         except DatabaseUnavailable as error:
             # the commit may have come through all the same, and then all of them are there
             if not broke(error) or not self._exists(bodies[0][0], lost=error):
                 raise
         if new.at_once:
             self._woken([new.queue])
+            if not told:
+                self.hints.give_later(new.queue)
 
     def _enqueue_many(
-        self, connection: Connection, new: NewTask, bodies: Sequence[tuple[str, str]], given: datetime | None
+        self,
+        connection: Connection,
+        new: NewTask,
+        bodies: Sequence[tuple[str, str]],
+        given: datetime | None,
+        *,
+        telling: bool = True,
     ) -> None:
         with patience.allowing(BATCH_SECONDS):
             enqueueing.insert_many(self.db, connection, new, bodies, self.db.now(given))
-        if new.at_once:
+        if telling and new.at_once:
             self._announce(connection, [new.queue])
 
     def _exists(self, task_id: str, *, lost: DatabaseUnavailable) -> bool:
@@ -713,6 +753,7 @@ class Store:
             keeping.forget_silent(self.db, connection, self.db.now(now), after)
 
     def close(self) -> None:
+        self.hints.close()
         self.connections.close()
 
 

@@ -63,6 +63,11 @@ class Tables:
         """The PostgreSQL channel that says: there may be something due. Its payload is the queue."""
         return f"{self.prefix}wake" if self.schema is None else f"{self.schema}_{self.prefix}wake"[:63]
 
+    @cached_property
+    def blank_task(self) -> dict[str, Any]:
+        """A row of the tasks in which nothing is said."""
+        return dict.fromkeys(self.tasks.c.keys())
+
     def _table(self, name: str, *parts: sa.schema.SchemaItem, **options: Any) -> sa.Table:
         return sa.Table(self.prefix + name, self.metadata, *parts, **self._own(**MYSQL, **options))
 
