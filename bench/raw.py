@@ -21,10 +21,10 @@ from tests.support.servers import mysql_connection
 
 BATCH = 100
 COLUMNS = (
-    "id, task_type, queue, priority, payload, payload_version, status, ready, attempt, retry_count, max_retry_count, crash_count, "
-    "max_crash_count, interruption_count, version, progress, timeout_seconds, run_at, created_at, updated_at"
+    "id, task_type, queue, priority, payload, status, ready, attempt, retry_count, max_retry_count, crash_count, "
+    "max_crash_count, interruption_count, payload_version, ahead, version, progress, timeout_seconds, run_at, created_at, updated_at"
 )
-VALUES = "{id}, 'noop', 'default', 0, '{{\"number\":0}}', 1, 'pending', {true}, 0, 0, 3, 0, 3, 0, 0, 0, 3600, {now}, {now}, {now}"
+VALUES = "{id}, 'noop', 'default', 0, '{{\"number\":0}}', 'pending', {true}, 0, 0, 3, 0, 3, 0, 1, {false}, 0, 0, 3600, {now}, {now}, {now}"
 DUE = "SELECT id FROM dumbwaiter_tasks WHERE status = 'pending' AND ready AND queue = 'default' ORDER BY priority DESC, run_at, id LIMIT 100"
 TAKEN = (
     "status = 'running', ready = {false}, attempt = attempt + 1, version = version + 1, worker_id = 'raw', started_at = {now}, "

@@ -189,6 +189,8 @@ def crashed(task: Task, why: str) -> Outcome:
     """
     if task.cancel_requested_at is not None:
         return Outcome.cancelled("cancelled on request; its worker had died")
+    if task.ahead:
+        return Outcome.given_back(f"{why}; the task had not begun")
     count = task.crash_count + 1
     if task.max_crash_count == 0:
         return Outcome(

@@ -63,6 +63,7 @@ MOVES: tuple[Move, ...] = (
     Move(Status.RUNNING, Status.PENDING, "finisher", "retry: it failed, and a retry is left"),
     Move(Status.RUNNING, Status.PENDING, "finisher", "snooze: it asked to come back later"),
     Move(Status.RUNNING, Status.PENDING, "finisher", "release: the worker is being stopped"),
+    Move(Status.RUNNING, Status.PENDING, "finisher", "give back: claimed ahead, it got no slot soon enough"),
     Move(Status.RUNNING, Status.FAILED, "finisher", "it failed, and no retry is left or worth while"),
     Move(Status.RUNNING, Status.CANCELLED, "finisher", "cancel was asked while it ran"),
     Move(Status.RUNNING, Status.PENDING, "rescuer", "rescue: its worker fell silent for a lease"),
@@ -81,6 +82,7 @@ class AttemptOutcome(StrEnum):
     CANCELLED = "cancelled"
     CRASHED = "crashed"
     INTERRUPTED = "interrupted"
+    NOT_BEGUN = "not_begun"
     SNOOZED = "snoozed"
     LOST = "lost"
 
@@ -126,7 +128,7 @@ class ResultFile:
         return self.deleted_at is None and (self.expires_at is None or self.expires_at > now)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One durable unit of work that somebody asked for, as the row stood when it was read."""
 
@@ -148,6 +150,7 @@ class Task:
     crash_count: int = 0
     max_crash_count: int = 3
     interruption_count: int = 0
+    ahead: bool = False
     worker_id: str | None = None
     version: int = 0
     payload_version: int = 1
@@ -170,6 +173,13 @@ class Task:
     active_key: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[ResultFile] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Task:
+        """A task with a value for each of its fields: a tenth of what the constructor costs, and a claim reads hundreds."""
+        task = object.__new__(cls)
+        vars(task).update(values)
+        return task
 
     @property
     def fence(self) -> Fence:
@@ -234,6 +244,7 @@ class Kind(StrEnum):
     FAIL = "fail"
     CANCEL = "cancel"
     RELEASE = "release"
+    GIVE_BACK = "give_back"
     RESCUE = "rescue"
     SNOOZE = "snooze"
 
@@ -271,6 +282,11 @@ class Outcome:
     @classmethod
     def released(cls, why: str = "the worker was stopped") -> Outcome:
         return cls(Kind.RELEASE, AttemptOutcome.INTERRUPTED, error_message=why)
+
+    @classmethod
+    def given_back(cls, why: str = "it was claimed ahead, and had not begun") -> Outcome:
+        """It never ran: nothing is charged but the attempt's number."""
+        return cls(Kind.GIVE_BACK, AttemptOutcome.NOT_BEGUN, error_message=why)
 
     @classmethod
     def rescued(cls, why: str) -> Outcome:

@@ -47,7 +47,7 @@ workers = st.sampled_from(WORKERS)
 # Of what there is, the newest first: what has just happened is where races are.
 which = st.integers(0, 30)
 fractions = st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0, float("nan")])
-ends = st.sampled_from(["succeed", "error", "error", "fail", "snooze", "release", "cancelled"])
+ends = st.sampled_from(["succeed", "error", "error", "fail", "snooze", "release", "give back", "cancelled"])
 
 
 def outcome_of(how: str, task: Task) -> Outcome:
@@ -61,6 +61,8 @@ def outcome_of(how: str, task: Task) -> Outcome:
             return decide(task, ConnectionError("refused"), RETRY)
         case "snooze":
             return Outcome.snoozed(SNOOZE)
+        case "give back":
+            return Outcome.given_back()
         case "release":
             return interrupted(task, MOST_INTERRUPTIONS)
     return Outcome.cancelled()
@@ -80,6 +82,7 @@ class Modelled:
     retry_count: int = 0
     crash_count: int = 0
     interruption_count: int = 0
+    ahead: bool = False
     worker_id: str | None = None
     reserved_by: str | None = None
     heartbeat_at: datetime | None = None
@@ -120,6 +123,7 @@ class Modelled:
 
     def let_go(self) -> None:
         self.worker_id = self.heartbeat_at = self.beat_until = None
+        self.ahead = False
 
 
 class Promises(RuleBasedStateMachine):
@@ -296,11 +300,14 @@ class Promises(RuleBasedStateMachine):
         slots=st.integers(1, 4),
         types=st.sampled_from([("t",), ("t", "heavy")]),
         browsers=st.integers(0, 1),
+        ahead=st.booleans(),
     )
-    def a_worker_claims(self, worker, slots, types, browsers):
-        self.claim(worker, slots, types, browsers)
+    def a_worker_claims(self, worker, slots, types, browsers, ahead):
+        self.claim(worker, slots, types, browsers, ahead=ahead)
 
-    def claim(self, worker: str, slots: int, types: tuple[str, ...], browsers: int) -> None:
+    def claim(
+        self, worker: str, slots: int, types: tuple[str, ...], browsers: int, *, ahead: bool = False
+    ) -> None:
         if self.claims_nothing(worker):
             return
         asked = want(
@@ -310,10 +317,12 @@ class Promises(RuleBasedStateMachine):
             free={"chromium": float(browsers)},
             beat_for=BEAT_FOR,
             in_process=IN_PROCESS,
+            ahead=ahead,
         )
         claimed = self.store.claim(asked, worker, now=self.now)
         assert [task.id for task in claimed] == self.first_due(slots, types, browsers)
         for task in claimed:
+            assert task.ahead == ahead
             self.take(task, worker)
 
     def claims_nothing(self, worker: str) -> bool:
@@ -392,10 +401,23 @@ class Promises(RuleBasedStateMachine):
         one = self.tasks[task.id]
         one.status, one.ready, one.progress, one.reserved_by = Status.RUNNING, False, 0.0, None
         one.attempt += 1
-        one.worker_id, one.heartbeat_at = worker, self.now
+        one.worker_id, one.heartbeat_at, one.ahead = worker, self.now, task.ahead
         one.beat_until = None if one.new.timeout is None else self.now + one.new.timeout + BEAT_FOR
         assert task.fence == Fence(task.id, worker, one.attempt)
         self.claims.append(task)
+
+    @precondition(lambda self: self.claims)
+    @rule(several=st.lists(which, min_size=1, max_size=3), worker=workers)
+    def attempts_begin_maybe_too_late(self, several, worker):
+        """Of all that this worker ever claimed, so some are another's by now, or ended long ago."""
+        fences = list({newest(self.claims, number).fence for number in several})
+        fences = [fence for fence in fences if fence.worker_id == worker]
+        if not fences:
+            return
+        owned = {fence for fence in fences if self.tasks[fence.task_id].holds(fence)}
+        assert self.store.begin(fences) == owned
+        for fence in owned:
+            self.tasks[fence.task_id].ahead = False
 
     @precondition(lambda self: self.held())
     @rule(worker=workers)
@@ -482,7 +504,7 @@ class Promises(RuleBasedStateMachine):
             return
         one.let_go()
         one.status, one.progress = Status.PENDING, 0.0
-        one.ready = outcome.kind in (Kind.RELEASE, Kind.RESCUE)
+        one.ready = outcome.kind in (Kind.RELEASE, Kind.RESCUE, Kind.GIVE_BACK)
         if not one.ready:
             one.run_at = self.now + outcome.delay
         one.retry_count += outcome.kind is Kind.RETRY
@@ -536,7 +558,7 @@ class Promises(RuleBasedStateMachine):
         assert set(rescued) == {one.new.id for one in silent}
         for one in silent:
             outcome = rescued[one.new.id]
-            spent = one.crash_count + 1 >= one.new.max_crash_count
+            spent = not one.ahead and one.crash_count + 1 >= one.new.max_crash_count
             assert outcome.status is (
                 Status.CANCELLED if one.cancelling else Status.FAILED if spent else Status.PENDING
             )

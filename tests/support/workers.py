@@ -60,8 +60,8 @@ class Place:
     def ledger_path(self) -> Path:
         return self.home / "ledger.txt"
 
-    def app(self) -> Dumbwaiter:
-        """The kitchen's task types on this place's database, for producing in the test's own process."""
+    def app(self, like: Dumbwaiter | None = None) -> Dumbwaiter:
+        """The kitchen's task types, or another's, on this place's database, for producing in the test's own process."""
         from tests.support import kitchen
 
         named: dict[str, Any] = {
@@ -70,7 +70,7 @@ class Place:
         waiter = Dumbwaiter(
             self.database.url, files=str(self.home / "files"), workdir=str(self.home / "work"), **named
         )
-        for entry in kitchen.waiter.registry:
+        for entry in (like or kitchen.waiter).registry:
             waiter.registry.add(entry)
         return waiter
 

@@ -20,6 +20,7 @@ from dumbwaiter.executors.registry import Registry, TaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.store.connections import normal_url
 from dumbwaiter.task import Fence, Status
+from dumbwaiter.worker.buffer import Buffer
 from dumbwaiter.worker.claimer import Claimer
 from dumbwaiter.worker.loop import Worker
 from dumbwaiter.worker.slots import Slots
@@ -264,6 +265,7 @@ def test_a_task_that_ends_while_lost_claims_are_looked_for_is_not_started_again(
     class Row:
         id, queue, task_type = "id", "default", "t"
         fence = Fence("id", "w1", 1)
+        ahead = False
 
     class Table:
         def held(self, worker: str) -> list[Row]:
@@ -272,10 +274,12 @@ def test_a_task_that_ends_while_lost_claims_are_looked_for_is_not_started_again(
 
     registry = Registry()
     registry.add(TaskType("t", print, Signature("t", lambda: None)))
+    slots = Slots({"default": 1}, 1, {})
     claimer = Claimer(
         Table(),  # type: ignore[arg-type]
         registry,
-        Slots({"default": 1}, 1, {}),
+        slots,
+        Buffer(slots, registry, launch=launched.append, announce=tuple, give_back=launched.append),
         "w1",
         launch=launched.append,
         running=lambda: tuple(known),

@@ -79,6 +79,8 @@ class Running:
         # its success is being written, or was, or perhaps was, by its own transaction: the row is then rightly nobody's
         self.committing = False
         self.committed = False
+        # the table says that it runs, not only that it was claimed
+        self.begun = not task.ahead
         self.handle: Any = None
         self.remembers = False
         self._make_workdir = workdir

@@ -25,6 +25,7 @@ LET_GO: dict[str, Any] = {
     "heartbeat_at": None,
     "beat_until": None,
     "estimated_finish_at": None,
+    "ahead": False,
 }
 
 
@@ -133,6 +134,8 @@ def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
             return again | later(db, outcome.delay, now)
         case Kind.RELEASE:
             return again | {"ready": True, "interruption_count": tasks.c.interruption_count + 1}
+        case Kind.GIVE_BACK:
+            return again | {"ready": True}
         case Kind.RESCUE:
             return again | told | {"ready": True, "crash_count": tasks.c.crash_count + 1}
 

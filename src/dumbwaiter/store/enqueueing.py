@@ -233,6 +233,7 @@ AT_FIRST: dict[str, Any] = {
     "retry_count": 0,
     "crash_count": 0,
     "interruption_count": 0,
+    "ahead": False,
     "version": 0,
     "progress": 0.0,
 }

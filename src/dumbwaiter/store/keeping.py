@@ -13,7 +13,7 @@ from dumbwaiter.retry import storable
 from dumbwaiter.store.claiming import Concern, any_suspect
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Ahead, Database, Report, Standing, WorkerRow
-from dumbwaiter.store.tables import PENDING
+from dumbwaiter.store.tables import PENDING, RUNNING
 from dumbwaiter.task import Fence, Status, clamped
 
 
@@ -100,6 +100,21 @@ def standing(db: Database, connection: Connection, fences: Sequence[Fence]) -> d
         Fence(row[0], row[2], row[1]): row[4] is not None for row in rows if row[3] == Status.RUNNING.value
     }
     return {fence: Standing(fence in found, found.get(fence, False)) for fence in fences}
+
+
+def begin(db: Database, connection: Connection, fences: Sequence[Fence]) -> None:
+    """Note that attempts which were claimed ahead have begun: from now on the death of their worker counts."""
+    tasks = db.tables.tasks
+    connection.execute(
+        sa.update(tasks)
+        .where(
+            tasks.c.id.in_([fence.task_id for fence in fences]),
+            sa.tuple_(tasks.c.id, tasks.c.attempt).in_([(fence.task_id, fence.attempt) for fence in fences]),
+            tasks.c.worker_id == fences[0].worker_id,
+            tasks.c.status == RUNNING,
+        )
+        .values(ahead=False)
+    )
 
 
 def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tuple[int, list[str]]:

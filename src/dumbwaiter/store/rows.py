@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Literal
@@ -145,51 +145,53 @@ class WorkerRow:
     stopping: bool
 
 
+# What a task is made of is called as its column is, but for these.
+NOT_COLUMNS = {"timeout", "files"}
+COLUMNS = tuple(field.name for field in fields(Task) if field.name not in NOT_COLUMNS)
+# A claim knows these without reading them: what it writes itself, what a waiting task has not, what only pages look at.
+KNOWN_TO_A_CLAIM: Mapping[str, Any] = {
+    "status": Status.RUNNING,
+    "result": None,
+    "progress": 0.0,
+    "current_step": None,
+    "progress_at": None,
+    "estimated_finish_at": None,
+    "finished_at": None,
+    "cancel_requested_at": None,
+    "retried_as": None,
+    "waits_for": None,
+    "files": (),
+}
+# and these are one for all that are claimed together, or written as the start is
+TOLD_TO_A_CLAIM = ("queue", "worker_id", "ahead", "updated_at", "heartbeat_at")
+READ_BY_A_CLAIM = tuple(
+    name for name in COLUMNS if name not in KNOWN_TO_A_CLAIM and name not in TOLD_TO_A_CLAIM
+)
+
+
 def to_task(row: sa.RowMapping, files: Sequence[ResultFile] = ()) -> Task:
     """A row of the tasks table as the value that the rest of the program knows."""
-    seconds = row["timeout_seconds"]
-    return Task(
-        id=row["id"],
-        task_type=row["task_type"],
-        queue=row["queue"],
-        status=Status(row["status"]),
-        payload=row["payload"],
-        payload_version=row["payload_version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        run_at=row["run_at"],
-        priority=row["priority"],
-        business_key=row["business_key"],
-        owner=row["owner"],
-        result=row["result"],
-        attempt=row["attempt"],
-        retry_count=row["retry_count"],
-        max_retry_count=row["max_retry_count"],
-        crash_count=row["crash_count"],
-        max_crash_count=row["max_crash_count"],
-        interruption_count=row["interruption_count"],
-        worker_id=row["worker_id"],
-        version=row["version"],
-        progress=row["progress"],
-        current_step=row["current_step"],
-        progress_at=row["progress_at"],
-        estimated_finish_at=row["estimated_finish_at"],
-        error_type=row["error_type"],
-        error_message=row["error_message"],
-        user_message=row["user_message"],
-        timeout=None if seconds is None else timedelta(seconds=seconds),
-        start_before=row["start_before"],
-        started_at=row["started_at"],
-        heartbeat_at=row["heartbeat_at"],
-        finished_at=row["finished_at"],
-        cancel_requested_at=row["cancel_requested_at"],
-        retry_of=row["retry_of"],
-        retried_as=row["retried_as"],
-        waits_for=row["waits_for"],
-        active_key=row["active_key"],
-        meta=row["meta"] or {},
-        files=files,
-    )
+    values = {name: row[name] for name in COLUMNS}
+    values["status"] = Status(values["status"])
+    return finished(values, row["timeout_seconds"], files=files)
+
+
+def to_claimed(rows: Sequence[sa.Row[Any]], **told: Any) -> list[Task]:
+    """What a claim read (READ_BY_A_CLAIM and the timeout's seconds) as tasks that run."""
+    known = {**KNOWN_TO_A_CLAIM, **told}
+    claimed = []
+    for row in rows:
+        values = dict(zip(READ_BY_A_CLAIM, row, strict=False))
+        values["updated_at"] = values["heartbeat_at"] = values["started_at"]
+        claimed.append(finished(values, row[-1], **known))
+    return claimed
+
+
+def finished(values: dict[str, Any], timeout: float | None, **more: Any) -> Task:
+    values.update(more)
+    values["timeout"] = None if timeout is None else timedelta(seconds=timeout)
+    values["meta"] = values["meta"] or {}
+    return Task.of(values)
 
 
 def to_attempt(row: sa.RowMapping) -> Attempt:

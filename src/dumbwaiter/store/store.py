@@ -567,6 +567,11 @@ class Store:
             single=len(reports) == 1,
         )
 
+    def begin(self, fences: Sequence[Fence]) -> set[Fence]:
+        """Note that attempts of one worker, claimed ahead, have begun; those that still own their tasks."""
+        self.connections.again(lambda connection: keeping.begin(self.db, connection, fences), single=True)
+        return {fence for fence, standing in self.standing(fences).items() if standing.owned}
+
     def standing(self, fences: Sequence[Fence]) -> dict[Fence, Standing]:
         """For each attempt: does it still own its task, and was it asked to end?"""
         with self.connections.reading() as connection:

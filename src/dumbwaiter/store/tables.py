@@ -98,6 +98,8 @@ class Tables:
             sa.Column("crash_count", sa.Integer, nullable=False),
             sa.Column("max_crash_count", sa.Integer, nullable=False),
             sa.Column("interruption_count", sa.Integer, nullable=False),
+            # claimed before a slot was free, and not known to have begun
+            sa.Column("ahead", sa.Boolean, nullable=False),
             sa.Column("worker_id", Name(150)),
             sa.Column("reserved_by", Name(150)),
             sa.Column("version", sa.Integer, nullable=False),

@@ -11,6 +11,7 @@ from dumbwaiter.executors.registry import Registry
 from dumbwaiter.store.claiming import Concern, Versions, Want, startable
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
+from dumbwaiter.worker.buffer import Buffer
 from dumbwaiter.worker.slots import Slots
 from dumbwaiter.worker.solitude import Solitude, Step
 from dumbwaiter.worker.unclaimed import Unclaimed
@@ -32,6 +33,7 @@ class Claimer:
         store: Store,
         registry: Registry,
         slots: Slots,
+        buffer: Buffer,
         worker: str,
         *,
         launch: Callable[[Task], None],
@@ -43,6 +45,7 @@ class Claimer:
         self._store = store
         self._registry = registry
         self._slots = slots
+        self._buffer = buffer
         self._worker = worker
         self._launch = launch
         self._running = running
@@ -91,6 +94,8 @@ class Claimer:
             return 60.0
         if self._uncertain:
             self._take_up_unknown()
+        self._buffer.give_back_late()
+        self._buffer.announce()
         step = self._solitude.step(self._running())
         if step is Step.NOTHING and self._must_wait():
             return self._pause()
@@ -176,18 +181,22 @@ class Claimer:
         return ready if self._slots.any_queue else [queue for queue in named if queue in ready]
 
     def _want(self, queue: str) -> Want | None:
-        free = self._slots.free(queue)
-        if free == 0:
+        self._buffer.feed(queue)
+        free, needs = self._slots.free(queue), self._needs()
+        # what needs more than a slot is never claimed ahead
+        ahead = 0 if needs else self._buffer.room(queue)
+        if free + ahead == 0 or (not ahead and self._buffer.enough(queue)):
             return None
         return Want(
             queue,
-            free,
+            free + ahead,
             tuple(entry.name for entry in self._registry),
-            self._needs(),
+            needs,
             self._slots.free_capacity(),
             self._beat_for,
             in_process=tuple(entry.name for entry in self._registry if entry.in_process),
             versions=self._versions(),
+            ahead=ahead > 0,
         )
 
     def _alone(self, queue: str, concern: Concern) -> Want:
@@ -223,11 +232,19 @@ class Claimer:
             raise
         if self._disowned:
             return []
-        for task in claimed:
-            self._take_up(task)
+        self._take_up(claimed)
         return claimed
 
-    def _take_up(self, task: Task) -> None:
+    def _take_up(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if not task.ahead:
+                self._launch_now(task)
+        self._buffer.put([task for task in tasks if task.ahead])
+        self._buffer.announce()
+        for queue in {task.queue for task in tasks if task.ahead}:
+            self._buffer.feed(queue)
+
+    def _launch_now(self, task: Task) -> None:
         entry = self._registry[task.task_type]
         if task.crash_count and entry.in_process:
             log.info("task %s has crashed a worker before: it runs alone", task.id)
@@ -239,9 +256,8 @@ class Claimer:
         """Launch what the table says is ours and we do not know of: claims whose answer was lost."""
         # in this order: one that ends in between is in neither, and must not be started a second time
         known = set(self._running())
-        held = self._store.held(self._worker)
-        for task in held:
-            if task.fence not in known:
-                log.info("task %s was claimed by a statement whose answer was lost; it starts now", task.id)
-                self._take_up(task)
+        unknown = [task for task in self._store.held(self._worker) if task.fence not in known]
         self._uncertain = False
+        for task in unknown:
+            log.info("task %s was claimed by a statement whose answer was lost; it starts now", task.id)
+        self._take_up(unknown)

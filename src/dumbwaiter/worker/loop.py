@@ -29,6 +29,7 @@ from dumbwaiter.settings import Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
 from dumbwaiter.store.store import LARGEST_CLOCK_OFFSET, Store
 from dumbwaiter.task import Fence, Outcome, Status, Task
+from dumbwaiter.worker.buffer import LATE, Buffer
 from dumbwaiter.worker.claimer import Claimer
 from dumbwaiter.worker.duty import Duty
 from dumbwaiter.worker.finisher import Finisher
@@ -138,10 +139,19 @@ class Worker:
         )
         self._finisher = Finisher(store, self._settled)
         self._watcher = Watcher(store, self._runner, lambda: self.running, settings.grace)
+        self._buffer = Buffer(
+            self.slots,
+            self._registry,
+            launch=self._launch,
+            announce=store.begin,
+            give_back=self._give_back,
+            late=min(LATE, settings.lease.total_seconds() / 4),
+        )
         self._claimer = Claimer(
             store,
             self._registry,
             self.slots,
+            self._buffer,
             self.name,
             launch=self._launch,
             running=self._known,
@@ -317,21 +327,35 @@ class Worker:
             self.slots.cannot_start(running.entry, running.unstarted)
         else:
             self.slots.started(running.entry)
-        self.slots.give_back(running.task.queue, running.entry)
+        queue = running.task.queue
+        self.slots.give_back(queue, running.entry)
+        self._buffer.ended(queue, time.monotonic() - running.started)
         if end is None:
             self._forget(running.task)
             if running.committed and (running.remembers or running.task.attempt > 1):
                 self._forget_steps(running.task)
         else:
-            self._finisher.put(end)
-            self._finish_duty.wake()
-        self._wake_claimer()
+            self._put(end)
+        self._buffer.feed(queue)
+        if not self._buffer.enough(queue) or self._buffer.held_up(queue):
+            self._wake_claimer()
+
+    def _give_back(self, task: Task) -> None:
+        """It was claimed ahead and is not to begin here."""
+        self._put(Finish(task, Outcome.given_back()))
+
+    def _put(self, end: Finish) -> None:
+        self._finisher.put(end)
+        self._finish_duty.wake()
 
     def _settled(self, end: Finish, status: Status | None) -> None:
         running = self._forget(end.task)
         if status is Status.PENDING:
             self._stage_duty.wake()
-        self._runner.settled(running, status)
+        if running is None:
+            self._buffer.returned(end.task.fence)
+        else:
+            self._runner.settled(running, status)
         if status is not None and status.final and (end.remembers or end.task.attempt > 1):
             self._forget_steps(end.task)
 
@@ -340,16 +364,18 @@ class Worker:
         self._sweeper.put(task.id)
         self._sweep_duty.wake()
 
-    def _forget(self, task: Task) -> Running:
+    def _forget(self, task: Task) -> Running | None:
         with self._lock:
-            running = self._running.pop(task.fence)
+            running = self._running.pop(task.fence, None)
         if self._claimer.minds_ends:
             self._wake_claimer()
         return running
 
     def _known(self) -> tuple[Fence, ...]:
+        # in this order: what leaves the buffer in between is in both
+        waiting = self._buffer.fences
         with self._lock:
-            return tuple(self._running)
+            return (*waiting, *self._running)
 
     def _took_back(self, task: Task, outcome: Outcome) -> None:
         """Files of an attempt that was taken back were never visible."""
@@ -403,6 +429,7 @@ class Worker:
             self._claim_duty.stop()
             self._aside(self._mark_stopping)
             self._end_claims()
+            self._buffer.close()
             self._wait_for_tasks()
             self._over_by = time.monotonic() + AFTER_GRACE
             self._release_the_rest()

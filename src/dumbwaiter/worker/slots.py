@@ -68,9 +68,15 @@ class Slots:
 
     def free(self, queue: str) -> int:
         """How many more tasks of this queue may start."""
-        limit = self._each if self._given is None else self._given.get(queue, 0)
         with self._lock:
-            return int(min(max(limit - self._used.get(queue, 0), 0), self._threads.most))
+            return self._free(queue)
+
+    def _free(self, queue: str) -> int:
+        return int(min(max(self.limit(queue) - self._used.get(queue, 0), 0), self._threads.most))
+
+    def limit(self, queue: str) -> int:
+        """How many tasks of this queue may run at once."""
+        return self._each if self._given is None else self._given.get(queue, 0)
 
     def free_capacity(self) -> Mapping[str, float]:
         with self._lock:
@@ -81,9 +87,20 @@ class Slots:
 
     def take(self, queue: str, entry: TaskType) -> None:
         with self._lock:
-            self._used[queue] = self._used.get(queue, 0) + 1
-            for name, amount in entry.all_needs.items():
-                self._taken[name] = self._taken.get(name, 0) + amount
+            self._take(queue, entry)
+
+    def take_free(self, queue: str, entry: TaskType) -> bool:
+        """Take a slot, for a task that needs nothing else, if one is free."""
+        with self._lock:
+            if not self._free(queue):
+                return False
+            self._take(queue, entry)
+            return True
+
+    def _take(self, queue: str, entry: TaskType) -> None:
+        self._used[queue] = self._used.get(queue, 0) + 1
+        for name, amount in entry.all_needs.items():
+            self._taken[name] = self._taken.get(name, 0) + amount
 
     def give_back(self, queue: str, entry: TaskType) -> None:
         with self._lock:

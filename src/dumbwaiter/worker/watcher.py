@@ -62,6 +62,7 @@ class Watcher:
         if not looked:
             # the first after a rest: of what begins now nobody has said anything yet
             return LOOK
+        self._write_begun(running)
         self._look(running)
         self._write_progress(running)
         self._write_marks(running)
@@ -113,6 +114,13 @@ class Watcher:
             self.end(one)
             if now > one.stop_asked + self._grace + GIVE_UP:
                 self.abandon(one)
+
+    def _write_begun(self, running: Sequence[Running]) -> None:
+        """What began without a word to the database, and still runs."""
+        fresh = {one.task.fence: one for one in running if not one.begun and not one.ended}
+        if fresh:
+            for fence in self._store.begin(list(fresh)):
+                fresh[fence].begun = True
 
     def _look(self, running: Sequence[Running]) -> None:
         """Which attempts were asked to end by somebody else, or belong to another worker by now."""

@@ -79,6 +79,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("crash_count", sa.Integer, nullable=False),
         sa.Column("max_crash_count", sa.Integer, nullable=False),
         sa.Column("interruption_count", sa.Integer, nullable=False),
+        sa.Column("ahead", sa.Boolean, nullable=False),
         sa.Column("worker_id", Name(150)),
         sa.Column("reserved_by", Name(150)),
         sa.Column("version", sa.Integer, nullable=False),
