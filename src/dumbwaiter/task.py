@@ -63,7 +63,12 @@ MOVES: tuple[Move, ...] = (
     Move(Status.RUNNING, Status.PENDING, "finisher", "retry: it failed, and a retry is left"),
     Move(Status.RUNNING, Status.PENDING, "finisher", "snooze: it asked to come back later"),
     Move(Status.RUNNING, Status.PENDING, "finisher", "release: the worker is being stopped"),
-    Move(Status.RUNNING, Status.PENDING, "finisher", "give back: claimed ahead, it got no slot soon enough"),
+    Move(
+        Status.RUNNING,
+        Status.PENDING,
+        "finisher",
+        "give back: taken ahead of a free slot, it got none soon enough",
+    ),
     Move(Status.RUNNING, Status.FAILED, "finisher", "it failed, and no retry is left or worth while"),
     Move(Status.RUNNING, Status.CANCELLED, "finisher", "cancel was asked while it ran"),
     Move(Status.RUNNING, Status.PENDING, "rescuer", "rescue: its worker fell silent for a lease"),

@@ -54,6 +54,8 @@ ACTIONS: dict[str, Callable[[Store, Task], Any]] = {
     "retry": lambda store, task: end(store, HELD[task.id], decide(task, ConnectionError(), Retry())),
     "snooze": lambda store, task: end(store, HELD[task.id], Outcome.snoozed(timedelta(seconds=5))),
     "release": lambda store, task: end(store, HELD[task.id], interrupted(task)),
+    "give back": lambda store, task: end(store, HELD[task.id], Outcome.given_back()),
+    "begin": lambda store, task: store.begin([HELD[task.id].fence]),
     "cancelled": lambda store, task: end(store, HELD[task.id], Outcome.cancelled()),
     "rescue": lambda store, task: store.rescue(LEASE, now=at(9_000)),
 }
@@ -90,6 +92,7 @@ def allowed(before, action):
         "retry": "retry:",
         "snooze": "snooze:",
         "release": "release:",
+        "give back": "give back:",
         "cancelled": "cancel was asked while",
         "rescue": "rescue:",
     }
@@ -112,7 +115,9 @@ def test_every_action_makes_the_move_that_the_table_of_moves_names_and_no_other(
         assert after == task  # a row never changes once it is final
 
 
-@pytest.mark.parametrize("action", ["succeed", "fail", "retry", "snooze", "release", "cancelled", "rescue"])
+@pytest.mark.parametrize(
+    "action", ["succeed", "fail", "retry", "snooze", "release", "give back", "cancelled", "rescue"]
+)
 def test_whatever_ends_an_attempt_that_is_being_cancelled_ends_it_as_cancelled(store, action):
     task = in_status(store, "cancelling")
 

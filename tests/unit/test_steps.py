@@ -55,7 +55,9 @@ def shelf() -> Shelf:
 
 
 def running(tmp_path: Path, shelf: Shelf | None) -> Running:
-    task: Any = SimpleNamespace(id="t", attempt=1, timeout=None, status=Status.RUNNING, fence="fence")
+    task: Any = SimpleNamespace(
+        id="t", attempt=1, timeout=None, ahead=False, status=Status.RUNNING, fence="fence"
+    )
     nothing: Any = None
     memory = None if shelf is None else lambda _running: shelf
     return Running(

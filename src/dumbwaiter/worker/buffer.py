@@ -108,11 +108,9 @@ class Buffer:
 
     def held_up(self, queue: str) -> bool:
         """What is next waits to be announced."""
-        waiting = self._waiting.get(queue)
-        try:
-            return bool(waiting) and not begins_quietly(waiting[0][1])
-        except IndexError:
-            return False  # it was the last, and is gone
+        with self._lock:
+            waiting = self._waiting.get(queue)
+            return waiting is not None and len(waiting) > 0 and formal(waiting[0][1])
 
     @property
     def fences(self) -> tuple[Fence, ...]:
@@ -152,7 +150,7 @@ class Buffer:
             if launched is not None:
                 self._leaving.discard(launched.fence)
             waiting = self._waiting[queue]
-            if waiting and begins_quietly(waiting[0][1]):
+            if waiting and not formal(waiting[0][1]):
                 since, task = waiting[0]
                 young = self._monotonic() - since <= self._late
                 if young and self._slots.take_free(queue, self._registry[task.task_type]):
@@ -229,10 +227,6 @@ class Buffer:
             self._give_back(task)
 
 
-def begins_quietly(task: Task) -> bool:
-    """It may begin before the table says so: it can be repeated, and was not taken from a dead worker before."""
-    return task.attempt == 1 and task.max_crash_count > 0
-
-
 def formal(task: Task) -> bool:
-    return not begins_quietly(task)
+    """It begins with a word: it must not be repeated, or was taken from a dead worker before it is known to have begun."""
+    return task.attempt > 1 or task.max_crash_count == 0
