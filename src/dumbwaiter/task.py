@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 
@@ -186,7 +187,7 @@ class Task:
         vars(task).update(values)
         return task
 
-    @property
+    @cached_property
     def fence(self) -> Fence:
         """The fence of the attempt that holds this task. Only a running task has one."""
         if self.status is not Status.RUNNING or self.worker_id is None:

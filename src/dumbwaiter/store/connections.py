@@ -609,9 +609,17 @@ def postgresql_engine(url: URL, *, pgbouncer: bool, limited: bool, **how: Any) -
         connect["options"] = with_option(url, ours)
     # nothing of ours is an hstore, and to look for the type takes a transaction
     engine = sa.create_engine(url, connect_args=connect, use_native_hstore=False, **how)
+    sa.event.listen(engine, "connect", read_ids_as_text)
     if limited:
         sa.event.listen(engine, "do_connect", connect_postgresql)
     return engine
+
+
+def read_ids_as_text(connection: Any, _record: Any) -> None:
+    """An id is text to us, and to make a UUID of it and a text of that takes longer than to read the rest of its row."""
+    from psycopg.types.string import TextLoader
+
+    connection.adapters.register_loader("uuid", TextLoader)
 
 
 def connect_postgresql(_dialect: Any, _record: Any, arguments: Any, named: Any) -> Any:

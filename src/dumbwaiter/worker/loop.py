@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -67,6 +68,17 @@ def worker_name() -> str:
     """Host, process and chance: new at each start, so that a restarted worker is never taken for its predecessor."""
     host = "".join(sign if sign.isalnum() or sign in ".-" else "-" for sign in socket.gethostname())[:60]
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def collect_seldom() -> None:
+    """Spare this process's collector of cycles: with the settings as they are a third of a drain's time is its.
+
+    What has been imported stays to the end, so it need not be looked through again; and a task leaves hundreds of objects
+    behind, hardly any in a cycle.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 class Worker:
@@ -557,6 +569,7 @@ class Worker:
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
+        collect_seldom()
         try:
             self.start()
             # a wait without a time limit would hold up signals on some platforms

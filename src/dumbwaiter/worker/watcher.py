@@ -124,9 +124,10 @@ class Watcher:
 
     def _look(self, running: Sequence[Running]) -> None:
         """Which attempts were asked to end by somebody else, or belong to another worker by now."""
-        seen = self._store.standing([one.task.fence for one in running])
-        for one in running:
-            self._obey(one, seen[one.task.fence])
+        at_work = {one.task.fence: one for one in running if not one.ended}
+        if at_work:
+            for fence, standing in self._store.standing(list(at_work)).items():
+                self._obey(at_work[fence], standing)
 
     def _obey(self, one: Running, standing: Standing) -> None:
         if one.ended or one.committing or one.committed:
