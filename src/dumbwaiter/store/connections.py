@@ -25,7 +25,7 @@ from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOp
 from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
 from dumbwaiter.store.prepared import Prepared
-from dumbwaiter.store.types import Timestamp
+from dumbwaiter.store.types import from_text
 
 T = TypeVar("T")
 READING = "dumbwaiter_reading"
@@ -257,8 +257,7 @@ class Connections:
 
     def instant(self, found: Any) -> datetime:
         """An instant in a row that the bare driver gave."""
-        instant = Timestamp().process_result_value(found, self.engine.dialect)
-        assert instant is not None
+        instant: datetime = from_text(found)
         return instant
 
     @contextlib.contextmanager
