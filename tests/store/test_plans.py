@@ -67,6 +67,7 @@ def test_a_missing_index_is_seen_in_the_plans(empty_store):
         index.drop(connection)
     try:
         assert {plan.name for plan in plans(store) if plan.faults} == {
+            "ahead",
             "claim",
             "claim from places",
             "claim in steps",
@@ -199,8 +200,9 @@ def test_every_statement_compiles_for_mysql_8_without_returning(empty_store):
     keeping.report(db, connection, [Report(task, Progress(0.5, "step"), timedelta(seconds=5))], now)
     recorder.rows = [[(task.id, "default")]]
     keeping.stage(db, connection, now, 5)
-    recorder.rows = [[(None, 0)]]
+    recorder.rows = [[(None, 0, 0)], [(0, 0, now)]]
     keeping.ahead(db, connection, Concern(("t",)), db.now(None))
+    keeping.around(db, connection, db.now(None), LEASE)
     recorder.rows = [[(task.id, "t", None, 0, 1)]]
     claiming.reserve(db, connection, Concern(("t",), ["default"]), "w1", now, lease=LEASE)
     claiming.reserved(db, connection, task.id, "w1")

@@ -197,7 +197,8 @@ def test_the_heartbeats_bare_statements_do_what_the_heartbeat_does(store):
     started(store, worker="w2")
     before = store.now()
 
-    assert bare(store) == [1, 1]
+    # one statement for both on PostgreSQL
+    assert bare(store) == ([1] if store.kind == "postgresql" else [1, 1])
 
     assert store.get(task.id).heartbeat_at >= before
     assert store.workers()[0].heartbeat_at >= before

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dumbwaiter.store.rows import Around
 from dumbwaiter.worker.rescuer import Rescuer
 
 LEASE, SWEEP = timedelta(seconds=20), timedelta(seconds=5)
@@ -28,6 +29,9 @@ class Table:
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.seconds) + self.ahead
+
+    def around(self, lease: timedelta) -> Around:
+        return Around(self.now(), late=True, silent=True)
 
     def expire(self) -> None: ...
 

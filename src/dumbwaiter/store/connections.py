@@ -47,6 +47,11 @@ LONGEST = 10.0
 # time, as behind a pooler, need none of this.) And no statement of ours is worth compiling: JIT takes 100 ms.
 BY_INDEX = " -c enable_seqscan=off -c enable_bitmapscan=off -c jit=off"
 SQLITE_PATIENCE = 60.0
+# A pooled connection that was asked something so recently is alive, unless it has been ended since. A duty comes back to its
+# connection every few seconds, so a ping would double its statements; and if the connection has fallen silent, a ping is
+# waited for as long as a statement is.
+FRESH_FOR_REQUESTS = 1.0
+FRESH_FOR_DUTIES = 15.0
 BUSY_TIMEOUT = 30_000
 
 
@@ -646,7 +651,7 @@ def ping_rarely(engine: Engine, *, briefly: bool) -> None:
     ping = engine.dialect.do_ping
 
     def ask(connection: Any) -> bool:
-        if impatient.fresh(connection):
+        if impatient.fresh(connection, FRESH_FOR_REQUESTS if briefly else FRESH_FOR_DUTIES):
             return True
         with patience.within(patience.PING) if briefly else contextlib.nullcontext():
             return ping(connection)

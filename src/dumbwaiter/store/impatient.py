@@ -15,17 +15,15 @@ from dumbwaiter.store import patience
 
 SERVER_LOST = 2013
 IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS, in what MySQL says after each command
-# A connection that was asked something so recently is alive, unless it has been ended since.
-FRESH = 1.0
 
 
 def said(limit: float) -> str:
     return f"the server has not answered for {limit:.0f} s"
 
 
-def fresh(connection: Any) -> bool:
-    """It answered a moment ago, and nothing has come from the server since: not even that it ends the connection."""
-    if time.monotonic() - getattr(connection, "asked_at", 0.0) > FRESH:
+def fresh(connection: Any, seconds: float) -> bool:
+    """It answered so recently, and nothing has come from the server since: not even that it ends the connection."""
+    if time.monotonic() - getattr(connection, "asked_at", 0.0) > seconds:
         return False
     look = select.poll()  # select() knows no file numbers beyond 1,023
     look.register(connection.fileno(), select.POLLIN)

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from dumbwaiter.retry import storable
 from dumbwaiter.store.claiming import Concern, any_suspect
 from dumbwaiter.store.dialects import Instant, moved
-from dumbwaiter.store.rows import Ahead, Database, Report, Standing, WorkerRow
+from dumbwaiter.store.rows import Ahead, Around, Database, Report, Standing, WorkerRow
 from dumbwaiter.store.tables import PENDING, RUNNING
 from dumbwaiter.task import Fence, Status, clamped
 
@@ -59,6 +59,16 @@ def forget_the_future(db: Database, connection: Connection, now: Instant) -> Non
 def worker_beating(db: Database, worker: Any, now: Instant) -> sa.Update:
     workers = db.tables.workers
     return sa.update(workers).where(workers.c.name == worker).values(heartbeat_at=now)
+
+
+def beat_at_once(db: Database, worker: Any, now: Instant) -> list[sa.Update]:
+    """A heartbeat in as few statements as the database lets it be."""
+    first, second = worker_beating(db, worker, now), beating(db, worker, now)
+    if db.dialect.name != "postgresql":
+        # first the worker's own row, which nobody else locks: it says that the worker lives, come what may
+        return [first, second]
+    # both in one: the second waits for nobody there
+    return [second.add_cte(first.returning(db.tables.workers.c.name).cte("alive"))]
 
 
 def report(db: Database, connection: Connection, reports: Sequence[Report], now: Instant) -> None:
@@ -142,8 +152,10 @@ def stage(db: Database, connection: Connection, now: Instant, limit: int) -> tup
 
 
 def ahead(db: Database, connection: Connection, concern: Concern, now: Instant) -> Ahead:
-    """How long until the next task that waits for its time is due, and whether a suspect waits for this worker."""
+    """How long until the next task that waits for its time is due, and whether a suspect waits for this worker, or anything."""
     tasks = db.tables.tasks
+    ours = () if concern.queues is None else (tasks.c.queue.in_(concern.queues),)
+    ready = sa.exists().where(tasks.c.ready, tasks.c.status == PENDING, *ours)
     clock = () if isinstance(now, datetime) else (now,)
     earliest = (
         sa.select(tasks.c.run_at)
@@ -151,10 +163,21 @@ def ahead(db: Database, connection: Connection, concern: Concern, now: Instant) 
         .order_by(tasks.c.run_at)
         .limit(1)
     ).scalar_subquery()
-    found = connection.execute(sa.select(earliest, any_suspect(db, concern), *clock)).one()
-    if found[0] is None:
-        return Ahead(None, bool(found[1]))
-    return Ahead(found[0] - (now if isinstance(now, datetime) else found[2]), bool(found[1]))
+    found = connection.execute(sa.select(earliest, any_suspect(db, concern), ready, *clock)).one()
+    left = None if found[0] is None else found[0] - (now if isinstance(now, datetime) else found[3])
+    return Ahead(left, bool(found[1]), bool(found[2]))
+
+
+def around(db: Database, connection: Connection, now: Instant, lease: timedelta) -> Around:
+    """Whether there is anything for `ending.expire` and `ending.rescue` to look at more closely."""
+    tasks = db.tables.tasks
+    late = sa.exists().where(tasks.c.status == PENDING, tasks.c.start_before <= now, tasks.c.attempt == 0)
+    silent = sa.exists().where(
+        tasks.c.heartbeat_at.is_not(None), tasks.c.heartbeat_at < moved(now, -lease, db.dialect)
+    )
+    clock = () if isinstance(now, datetime) else (now,)
+    found = connection.execute(sa.select(late, silent, *clock)).one()
+    return Around(now if isinstance(now, datetime) else found[2], bool(found[0]), bool(found[1]))
 
 
 def register(db: Database, connection: Connection, worker: WorkerRow, now: Instant) -> None:

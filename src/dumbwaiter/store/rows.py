@@ -124,10 +124,20 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a worker should know of the table: when something is due next, and whether a suspect waits for it."""
+    """What a worker should know of the table: when something is due next, whether a suspect waits for it, or anything."""
 
     next_due: timedelta | None
     suspect: bool = False
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a rescuer sees: the instant at which it looked, and whether anything is too late to start, or silent."""
+
+    now: datetime
+    late: bool
+    silent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from dumbwaiter.store.fronts import Fronts, Place
 from dumbwaiter.store.hints import Hints, NoHints
 from dumbwaiter.store.rows import (
     Ahead,
+    Around,
     Database,
     Finish,
     NewTask,
@@ -119,6 +120,13 @@ class Store:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    @property
+    def hinted(self) -> bool:
+        """Whether a listener hears of what other processes enqueue, here and now and for later."""
+        if self.kind == "postgresql":
+            return bool(self.settings.listen_database) or not self.settings.pgbouncer
+        return self.kind == "sqlite"
+
     def listen(self, heard: Callable[[], None], stopped: threading.Event) -> None:
         """Call `heard` whenever another process may have made something ready, until stopped."""
 
@@ -167,8 +175,8 @@ class Store:
         task, created = self._enqueue_alone(new, now, telling=told)
         if created and startable(task):
             self._woken([task.queue])
-            if not told:
-                self.hints.give_later(task.queue)
+        if created and task.waits_for is None and not (told and startable(task)):
+            self.hints.give_later(task.queue)
         return task, created
 
     def _enqueue_alone(self, new: NewTask, now: datetime | None, *, telling: bool) -> tuple[Task, bool]:
@@ -227,7 +235,7 @@ class Store:
             task = ending.locked(self.db, connection, task_id, shared=True)
         if task is None:
             raise KeyContended("the task that held the key was removed just now; try again")
-        if telling and created and startable(task):
+        if telling and created and (startable(task) or (not own and task.waits_for is None)):
             self._announce(connection, [new.queue])
         return task, created
 
@@ -256,8 +264,8 @@ class Store:
                 raise
         if new.at_once:
             self._woken([new.queue])
-            if not told:
-                self.hints.give_later(new.queue)
+        if not told:
+            self.hints.give_later(new.queue)
 
     def _enqueue_many(
         self,
@@ -270,7 +278,7 @@ class Store:
     ) -> None:
         with patience.allowing(BATCH_SECONDS):
             enqueueing.insert_many(self.db, connection, new, bodies, self.db.now(given))
-        if telling and new.at_once:
+        if telling:
             self._announce(connection, [new.queue])
 
     def _exists(self, task_id: str, *, lost: DatabaseUnavailable) -> bool:
@@ -659,11 +667,7 @@ class Store:
                 "'$now'", keeping.beating(self.db, worker, instant).table.c.heartbeat_at.type
             )
         dialect = self.connections.engine.dialect
-        statements = (
-            # first the worker's own row, which nobody else locks: it says that the worker lives, come what may
-            keeping.worker_beating(self.db, worker, instant),
-            keeping.beating(self.db, worker, instant),
-        )
+        statements = keeping.beat_at_once(self.db, worker, instant)
         return [plain_form(one.compile(dialect=dialect)) for one in statements]
 
     # housekeeping: any worker does it, without an election
@@ -681,9 +685,14 @@ class Store:
         return number
 
     def ahead(self, concern: Concern, *, now: datetime | None = None) -> Ahead:
-        """How long until the next task that waits for its time is due, and whether a suspect of these waits."""
+        """How long until the next task that waits for its time is due, and whether a suspect of these waits, or anything."""
         with self.connections.reading() as connection:
             return keeping.ahead(self.db, connection, concern, self.db.now(now))
+
+    def around(self, lease: timedelta, *, now: datetime | None = None) -> Around:
+        """What the database's clock says, and whether `expire` or `rescue` would find anything: one cheap look for both."""
+        with self.connections.reading() as connection:
+            return keeping.around(self.db, connection, self.db.now(now), lease)
 
     def rescue(
         self,

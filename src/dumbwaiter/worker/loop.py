@@ -38,7 +38,7 @@ from dumbwaiter.worker.heartbeat import Heartbeat
 from dumbwaiter.worker.listener import Listener
 from dumbwaiter.worker.rescuer import Rescuer
 from dumbwaiter.worker.slots import Slots
-from dumbwaiter.worker.stager import stage
+from dumbwaiter.worker.stager import BACKSTOP, REST, Stager
 from dumbwaiter.worker.sweeper import Sweeper
 from dumbwaiter.worker.watcher import Watcher
 
@@ -167,7 +167,10 @@ class Worker:
             self.name,
             launch=self._launch,
             running=self._known,
-            poll=settings.poll,
+            # at its own pace only if somebody wants one that the stager does not keep
+            poll=settings.poll
+            if settings.poll.total_seconds() < REST
+            else max(settings.poll, timedelta(seconds=BACKSTOP)),
             grace=settings.grace,
             lease=settings.lease,
         )
@@ -179,14 +182,21 @@ class Worker:
             took=self._took_back,
             settle=settings.heartbeat * 1.5,
         )
-        self._listener = Listener(store, self._wake_claimer)
+        self._stager = Stager(
+            store,
+            lambda: self._claimer.concern,
+            suspects=self._hear_of_suspects,
+            ready=self._wake_claimer,
+            poll=settings.poll.total_seconds(),
+        )
+        self._listener = Listener(store, self._heard)
         self._sweeper = Sweeper(store, self._files)
         moved = self._heartbeat.moved
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
         self._time_duty = Duty("timekeeper", self._watcher.keep_time)
-        self._stage_duty = Duty("stager", lambda: stage(store, self._claimer.concern, self._hear_of_suspects))
+        self._stage_duty = Duty("stager", self._stager.round)
         self._sweep_duty = Duty("sweeper", self._sweeper.round)
         self._heart_duty = Duty("heartbeat", self._heartbeat.round)
         self._housekeeping = [
@@ -328,6 +338,7 @@ class Worker:
         with self._lock:
             self._running[task.fence] = running
         self._runner.start(running)
+        self._stager.stir()
         if not self._watcher.looking:
             self._watch_duty.wake()
         if self._watcher.may_miss(running):
@@ -363,6 +374,7 @@ class Worker:
     def _settled(self, end: Finish, status: Status | None) -> None:
         running = self._forget(end.task)
         if status is Status.PENDING:
+            self._stager.hurry()
             self._stage_duty.wake()
         if running is None:
             self._buffer.returned(end.task.fence)
@@ -407,6 +419,11 @@ class Worker:
         self._claimer.hear_of_suspects(waits)
         if waits:
             self._wake_claimer()
+
+    def _heard(self) -> None:
+        """Something may be due, now or later."""
+        self._wake_claimer()
+        self._stage_duty.wake()
 
     def _wake_claimer(self) -> None:
         self._claim_duty.wake()

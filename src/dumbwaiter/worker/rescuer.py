@@ -60,14 +60,16 @@ class Rescuer:
 
     def _round(self) -> float:
         asked = self._monotonic()
-        now = self._store.now()
+        around = self._store.around(self._lease)
+        now = around.now
         self._mind_jumps(now)
-        self._store.expire()
+        if around.late:
+            self._store.expire()
         self._mind_slowness(asked)
         still = self._still_until - self._monotonic()
         if still > 0:
             return min(still, self._pause())
-        rescued = self._store.rescue(self._lease, now=now, limit=BATCH)
+        rescued = self._store.rescue(self._lease, now=now, limit=BATCH) if around.silent else []
         self._mind_slowness(asked)
         for task, outcome in rescued:
             log.warning("task %s was taken back from a dead worker: %s", task.id, outcome.error_message)
