@@ -15,6 +15,7 @@ from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.fronts import Band, Place, bands, parameters, within
 from dumbwaiter.store.rows import READ_BY_A_CLAIM, Database, to_claimed, to_task
 from dumbwaiter.store.tables import PENDING, ZERO
+from dumbwaiter.store.types import Timestamp
 from dumbwaiter.task import Status, Task
 
 # How new the arguments may be, for the types that have more than one version of them.
@@ -209,8 +210,10 @@ def claim_at_once(
     places: Sequence[Place] = (),
 ) -> list[Task]:
     """Lock, mark and read in one statement."""
-    statement = kept(db, want, worker, now, places=len(places))
-    rows = connection.execute(statement, {"slots": want.slots, **parameters(places)}).all()
+    given: dict[str, Any] = {"slots": want.slots, **parameters(places)}
+    if isinstance(now, datetime):
+        now, given["now"] = sa.bindparam("now", type_=Timestamp), now
+    rows = connection.execute(kept(db, want, worker, now, places=len(places)), given).all()
     return to_claimed(rows, queue=want.queue, worker_id=worker, ahead=want.ahead)
 
 
@@ -219,9 +222,8 @@ def kept(db: Database, want: Want, worker: str, now: Instant, *, places: int) ->
 
     To make it takes Python a millisecond, more than the database needs to find what it asks for.
     """
-    if isinstance(now, datetime):
-        return claiming_at_once(db, want, worker, now, places=places)
-    key, same = (worker, want.queue, want.ahead, places), replace(want, slots=0, free={})
+    key = (worker, want.queue, want.ahead, places, isinstance(now, sa.BindParameter))
+    same = replace(want, slots=0, free={})
     if key not in db.kept or db.kept[key][0] != same:
         if len(db.kept) >= MOST_KEPT:
             db.kept.clear()
