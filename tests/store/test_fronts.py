@@ -124,6 +124,7 @@ def test_a_hint_brings_the_look_from_the_start_forward(store, clock):
 
 def test_so_does_what_another_process_says(store, clock):
     queued(store, 9)
+    store.hints.close()  # nothing of these is told later on
     heard, stopped = threading.Event(), threading.Event()
     listener = threading.Thread(target=store.listen, args=(heard.set, stopped))
     listener.start()
