@@ -63,7 +63,8 @@ class Rescuer:
         around = self._store.around(self._lease)
         now = around.now
         self._mind_jumps(now)
-        if around.late:
+        if around.late or around.silent:
+            # also before anything is taken back: where a lock keeps everybody from writing, that is found out here
             self._store.expire()
         self._mind_slowness(asked)
         still = self._still_until - self._monotonic()
