@@ -198,10 +198,15 @@ def test_an_export_that_is_told_to_end_leaves_nothing_behind(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command = python("-m", *module.split(), "long.json", "-o", "x.mp4")
-    with program(*command, cwd=tmp_path, TMPDIR=str(temporary), PYTHONUNBUFFERED="1") as export:
-        until(lambda: list(temporary.glob("*/*/stderr")) + list(temporary.glob("*/*.part.mp4")), 50)
-        export.signal(number)
-        status = export.wait()
+    # under nohup a hangup is ignored, by all that is started too
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with program(*command, cwd=tmp_path, TMPDIR=str(temporary), PYTHONUNBUFFERED="1") as export:
+            until(lambda: list(temporary.glob("*/*/stderr")) + list(temporary.glob("*/*.part.mp4")), 50)
+            export.signal(number)
+            status = export.wait()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
     assert status == 128 + number
     assert "Traceback" not in export.said

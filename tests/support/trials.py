@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -365,11 +366,15 @@ def kept_files_gone(trial: Trial) -> None:
         raise AssertionError(f"files that belong to nobody: {sorted(map(str, surplus()))}") from None
 
 
+# FastAPI makes an application's parts at its first request, and in several threads at once it cannot.
+SERVING = threading.Lock()
+
+
 def not_strict_json(trial: Trial, tasks: dict[str, Task]) -> list[str]:
     app = FastAPI()
-    app.include_router(router(trial.waiter, public=True))
     faults = []
-    with serving(app) as client:
+    with SERVING, serving(app) as client:
+        app.include_router(router(trial.waiter, public=True))
         for task_id in tasks:
             response: httpx.Response = client.get(f"/tasks/{task_id}")
             if response.status_code != 200 or loads(response.content)["id"] != task_id:

@@ -37,7 +37,7 @@ def test_its_end_is_heard_of_at_once_and_the_worker_beats_itself_while_another_s
     before = heartbeat_processes()
     fallen = threading.Event()
     # an hour passes between two beats: each that is seen here was sent for its own reason
-    heartbeat = Heartbeat(store, "here-1", timedelta(hours=1), fallen=fallen.set)
+    heartbeat = Heartbeat(store, "here-1", timedelta(hours=1), lease=timedelta(hours=2), fallen=fallen.set)
     heartbeat.start()
     try:
         until(lambda: last_beat() > LONG_AGO)

@@ -19,6 +19,9 @@ from dumbwaiter.store.store import Store
 log = logging.getLogger("dumbwaiter")
 
 PROGRAM = Path(__file__).with_name("beat.py")
+# A server that does not answer a beat for so long, or for half a lease, is tried again on a new connection: when an outage
+# ends, the worker is to be heard of before anybody's lease without it is over.
+ANSWER = timedelta(seconds=10)
 # Duties that have not moved for so long are wedged for good: then silence is right, and another worker takes over.
 WEDGED = timedelta(minutes=5)
 # The death of the process is heard of at once; this is for where no more threads can be started to wait for it.
@@ -31,10 +34,19 @@ class Heartbeat:
     `fallen` is called, on a thread of its own, when the process has ended: `round` should be called soon.
     """
 
-    def __init__(self, store: Store, worker: str, interval: timedelta, *, fallen: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        interval: timedelta,
+        *,
+        lease: timedelta,
+        fallen: Callable[[], None],
+    ) -> None:
         self._store = store
         self._worker = worker
         self._interval = interval
+        self._answer = min(lease / 2, ANSWER)
         self._fallen = fallen
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -92,6 +104,7 @@ class Heartbeat:
             "arguments": arguments,
             "statements": self._store.heartbeat_statements(self._worker),
             "interval": self._interval.total_seconds(),
+            "answer": self._answer.total_seconds(),
             "wedged": WEDGED.total_seconds(),
             "parent": os.getpid(),
             "path": [entry for entry in sys.path if entry],

@@ -147,7 +147,11 @@ class Worker:
             max_interruptions=settings.max_interruptions,
         )
         self._heartbeat = Heartbeat(
-            store, self.name, settings.heartbeat, fallen=lambda: self._heart_duty.wake()
+            store,
+            self.name,
+            settings.heartbeat,
+            lease=settings.lease,
+            fallen=lambda: self._heart_duty.wake(),
         )
         self._finisher = Finisher(store, self._settled)
         self._watcher = Watcher(store, self._runner, lambda: self.running, settings.grace)
