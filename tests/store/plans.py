@@ -14,7 +14,6 @@ from typing import Any
 import sqlalchemy as sa
 from psycopg import sql
 
-from dumbwaiter.store import claiming
 from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.fronts import Place
 from dumbwaiter.store.rows import Finish
@@ -104,8 +103,7 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
 
 def claim_from_places(store: Store) -> None:
     places = [Place(0, NOW, NOBODY), Place(7, NOW, NOBODY)]
-    with store.connections.single() as connection:
-        claiming.claim(store.db, connection, want(3), "w2", at(60), places=places)
+    store.claim_from(places, want(3), "w2", now=at(60))
 
 
 SERVED = {

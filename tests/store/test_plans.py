@@ -183,7 +183,7 @@ def test_every_statement_compiles_for_mysql_8_without_returning(empty_store):
     enqueueing.still_active(db, connection, task)
     enqueueing.by_active_key(db, connection, "k" * 64, locked=True)
     recorder.rows = [[(task.id, "t")]]
-    claiming.claim(db, connection, asked, "w1", now)
+    claiming.claim_in_steps(db, connection, asked, "w1", now)
     recorder.rows = [[], [row_of(empty_store("sqlite"))]]
     claiming.claim_one(db, connection, asked, "w1", now, task_id=task.id)
     claiming.queues_with_work(db, connection)

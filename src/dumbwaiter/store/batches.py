@@ -11,7 +11,8 @@ from sqlalchemy.engine import Connection
 
 from dumbwaiter.store.dialects import Instant
 from dumbwaiter.store.ending import LET_GO, changes
-from dumbwaiter.store.rows import Bodies, Database, Finish
+from dumbwaiter.store.prepared import Alone
+from dumbwaiter.store.rows import Database, Finish
 from dumbwaiter.store.tables import RUNNING
 from dumbwaiter.store.types import Timestamp
 from dumbwaiter.strict_json import dumps
@@ -36,52 +37,38 @@ def several(ends: Sequence[Finish]) -> bool:
     return len(list(islice(filter(plain, ends), 2))) > 1
 
 
-def succeed(db: Database, connection: Connection, ends: Sequence[Finish], now: Instant) -> set[str]:
-    """Write the plain successes among these ends of one worker; the ids of those that stand in the table now.
+def succeed(db: Database, ends: Sequence[Finish], now: Instant) -> tuple[Alone, list[str]]:
+    """One update for the plain successes among these ends of one worker, each row of it under its fence; and their ids.
 
-    The others, one that lost its task or whose cancel came first among them, are left to `ending.finish`.
+    Fewer than two are left to `ending.finish`, as are those that it does not find: one that lost its task, or whose cancel
+    came first.
     """
     worker = ends[0].task.worker_id
     results = {end.task.id: text(end) for end in ends if plain(end) and end.task.worker_id == worker}
     rows = sorted((id_, result) for id_, result in results.items() if len(result or "") <= LARGEST)
-    if len(rows) < 2:
-        return set()
-    statement, parameters = succeeding(db, worker, rows, now)
-    if connection.execute(statement, parameters).rowcount == len(rows):
-        return {id_ for id_, _ in rows}
+    given, values = db.dialect.given(rows)
+    values["worker"] = worker
+    instant = now
+    if isinstance(now, datetime):
+        instant, values["now"] = sa.bindparam("now", type_=Timestamp, required=False), now
+    alone = Alone(("succeed", type(now)), lambda _: [succeeding(db, given, instant)], values)
+    return alone, [id_ for id_, _ in rows]
+
+
+def standing(db: Database, connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Of these first attempts those whose success stands in the table."""
     tasks = db.tables.tasks
-    standing = sa.select(tasks.c.id).where(
-        tasks.c.id.in_([id_ for id_, _ in rows]),
-        tasks.c.status == Status.SUCCESS.value,
-        tasks.c.attempt == 1,
+    found = sa.select(tasks.c.id).where(
+        tasks.c.id.in_(ids), tasks.c.status == Status.SUCCESS.value, tasks.c.attempt == 1
     )
-    return set(connection.execute(standing).scalars())
+    return set(connection.execute(found).scalars())
 
 
 def text(end: Finish) -> str | None:
     return None if end.outcome.result is None else dumps(end.outcome.result)
 
 
-def succeeding(
-    db: Database, worker: str | None, rows: Bodies, now: Instant
-) -> tuple[sa.Update, dict[str, object]]:
-    """The one update, each row of it under its fence, and its parameters.
-
-    The statement is made once: to make it takes Python as long as the database takes for a dozen rows.
-    """
-    given, parameters = db.dialect.given(rows)
-    parameters["worker"] = worker
-    instant = now
-    if isinstance(now, datetime):
-        instant, parameters["now"] = sa.bindparam("now", type_=Timestamp), now
-    key = ("succeeding", isinstance(now, datetime))
-    if key not in db.kept:
-        db.kept[key] = updating(db, given, instant)
-    statement: sa.Update = db.kept[key]
-    return statement, parameters
-
-
-def updating(db: Database, given: sa.Subquery, now: Instant) -> sa.Update:
+def succeeding(db: Database, given: sa.Subquery, now: Instant) -> sa.Update:
     tasks = db.tables.tasks
     ended = LET_GO | changes(db, Outcome.succeeded(), now) | {"result": given.c.body}
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.fronts import Band, Place, bands, parameters, within
+from dumbwaiter.store.prepared import Alone
 from dumbwaiter.store.rows import READ_BY_A_CLAIM, Database, to_claimed, to_task
 from dumbwaiter.store.tables import PENDING, ZERO
 from dumbwaiter.store.types import Timestamp
@@ -24,8 +25,6 @@ Versions = Mapping[str, int]
 ROUNDING = 1e-9
 # More suspects at once than this come of a whole fleet's death; then two workers may stop claiming for them.
 MOST_SUSPECTS = 200
-# One for each queue of a worker, for a few numbers of places.
-MOST_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +93,9 @@ def chosen(candidates: Sequence[tuple[str, str]], want: Want) -> list[str]:
     return taken
 
 
-def claim(
-    db: Database,
-    connection: Connection,
-    want: Want,
-    worker: str,
-    now: Instant,
-    *,
-    places: Sequence[Place] = (),
-) -> list[Task]:
-    """Make due tasks this worker's, in the order in which they should run; with `places` only what is not behind them."""
-    types = startable(want.types, want.needs, want.free)
-    if not types or want.slots <= 0:
-        return []
-    wanted = replace(want, types=types)
-    if db.dialect.returning and not limited(want):
-        claimed = claim_at_once(db, connection, wanted, worker, now, places=places)
-    else:
-        claimed = claim_in_steps(db, connection, wanted, worker, now)
-    return in_order(claimed)
+def at_once(db: Database, want: Want) -> bool:
+    """Whether one statement can claim that: the database returns what it has updated, and nothing is to be counted."""
+    return db.dialect.returning and not limited(want)
 
 
 def in_order(tasks: Sequence[Task]) -> list[Task]:
@@ -200,36 +183,31 @@ def taking(db: Database, want: Want, worker: str, now: Instant) -> sa.Update:
     )
 
 
-def claim_at_once(
-    db: Database,
-    connection: Connection,
-    want: Want,
-    worker: str,
-    now: Instant,
-    *,
-    places: Sequence[Place] = (),
-) -> list[Task]:
-    """Lock, mark and read in one statement."""
-    given: dict[str, Any] = {"slots": want.slots, **parameters(places)}
-    if isinstance(now, datetime):
-        now, given["now"] = sa.bindparam("now", type_=Timestamp), now
-    rows = connection.execute(kept(db, want, worker, now, places=len(places)), given).all()
-    return to_claimed(rows, queue=want.queue, worker_id=worker, ahead=want.ahead)
+def claim_alone(db: Database, want: Want, worker: str, now: Instant, *, places: Sequence[Place]) -> Alone:
+    """The claim as one statement for the bare driver: lock, mark and read.
 
-
-def kept(db: Database, want: Want, worker: str, now: Instant, *, places: int) -> ReturningUpdate[Any]:
-    """The claim as one statement, made once for all claims of a worker that differ in numbers only.
-
-    To make it takes Python a millisecond, more than the database needs to find what it asks for.
+    All claims of a worker that differ in numbers only have one form: to make the statement takes Python a millisecond, more
+    than the database needs to find what it asks for.
     """
-    key = (worker, want.queue, want.ahead, places, isinstance(now, sa.BindParameter))
-    same = replace(want, slots=0, free={})
-    if key not in db.kept or db.kept[key][0] != same:
-        if len(db.kept) >= MOST_KEPT:
-            db.kept.clear()
-        db.kept[key] = same, claiming_at_once(db, want, worker, now, places=places)
-    found: ReturningUpdate[Any] = db.kept[key][1]
-    return found
+    versions = tuple(sorted(want.versions.items()))
+    form = (
+        "claim",
+        worker,
+        want.queue,
+        tuple(want.types),
+        tuple(want.in_process),
+        versions,
+        want.beat_for,
+        want.alone,
+        want.ahead,
+        len(places),
+        type(now),
+    )
+    values: dict[str, Any] = {"slots": want.slots, **parameters(places)}
+    instant = now
+    if isinstance(now, datetime):
+        instant, values["now"] = sa.bindparam("now", type_=Timestamp, required=False), now
+    return Alone(form, lambda _: [claiming_at_once(db, want, worker, instant, places=len(places))], values)
 
 
 def claiming_at_once(

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -24,10 +24,12 @@ from sqlalchemy.engine import URL, Connection, Engine
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
 from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
-from dumbwaiter.store.prepared import Prepared
+from dumbwaiter.store.prepared import Alone, Prepared
 from dumbwaiter.store.types import from_text
 
 T = TypeVar("T")
+# Of a worker that serves whatever queue there is, names may come and go.
+MOST_PREPARED = 1_000
 READING = "dumbwaiter_reading"
 # deadlock, lock wait timeout; serialization failure, deadlock detected
 MYSQL_AGAIN = frozenset({1213, 1205})
@@ -96,6 +98,19 @@ class FairLock:
                 self._waiting.popleft().set()  # still held: handed over
             else:
                 self._held = False
+
+
+def first_row(cursor: Any) -> Any:
+    return cursor.fetchone()
+
+
+def all_rows(cursor: Any) -> Sequence[Sequence[Any]]:
+    rows: Sequence[Sequence[Any]] = cursor.fetchall()
+    return rows
+
+
+def row_count(cursor: Any) -> int:
+    return int(cursor.rowcount)
 
 
 class Use(Enum):
@@ -234,31 +249,30 @@ class Connections:
         with self.writing() if self.dialect.name == "sqlite" else self.reading() as connection:
             yield connection
 
-    def execute_alone(
-        self,
-        form: Hashable,
-        statements: Callable[[sa.Dialect], Sequence[sa.Executable]],
-        values: Mapping[str, Any],
-    ) -> Any:
-        """Write with one statement that commits by itself, on the bare driver: the first row of its result, or None.
+    def execute_alone(self, alone: Alone, fetch: Callable[[Any], T]) -> T:
+        """Write with statements that commit by themselves, on the bare driver: what `fetch` takes of the last one's cursor.
 
         For what is asked thousands of times a second: SQLAlchemy's own way from a statement to its result takes three times
-        as long as the driver's. `statements` makes those of this `form`, of which the last one gives the result, when it is
-        first met; `values` are their parameters by name.
+        as long as the driver's.
         """
         engine = self.engine
-        alone = self._file_alone if self.dialect.name == "sqlite" else contextlib.nullcontext
-        with told(), self._driving(engine) as connection, alone(connection):
-            prepared = self._prepared.get(form)
+        transaction = self._file_alone if self.dialect.name == "sqlite" else contextlib.nullcontext
+        with told(), self._driving(engine) as connection, transaction(connection):
+            prepared = self._prepared.get(alone.form)
             if prepared is None:
-                made = statements(engine.dialect)
-                prepared = self._prepared[form] = [Prepared(one, engine.dialect) for one in made]
+                if len(self._prepared) >= MOST_PREPARED:
+                    self._prepared.clear()
+                made = alone.statements(engine.dialect)
+                prepared = self._prepared[alone.form] = [Prepared(one, engine.dialect) for one in made]
             cursor = connection.cursor()
             for one in prepared:
-                cursor.execute(one.text, one.parameters(values))
-            row = cursor.fetchone()
+                parameters = one.parameters(alone.values)
+                for listener in engine.dispatch.before_cursor_execute:
+                    listener(None, cursor, one.text, parameters, None, False)
+                cursor.execute(one.text, parameters)
+            found = fetch(cursor)
             cursor.close()
-            return row
+            return found
 
     def instant(self, found: Any) -> datetime:
         """An instant in a row that the bare driver gave."""

@@ -91,7 +91,7 @@ def within(tasks: sa.Table, band: Band) -> Iterator[sa.ColumnElement[bool]]:
 
 
 def parameter(column: str, place: int, tasks: sa.Table) -> sa.BindParameter[Any]:
-    return sa.bindparam(f"place_{place}_{column}", type_=tasks.c[column].type)
+    return sa.bindparam(f"place_{place}_{column}", type_=tasks.c[column].type, required=False)
 
 
 def parameters(places: Sequence[Place]) -> dict[str, Any]:

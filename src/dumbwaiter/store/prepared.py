@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Statements that commit each by itself: how to make those of this `form`, once, and the values of their parameters."""
+
+    form: Hashable
+    statements: Callable[[Dialect], Sequence[sa.Executable]]
+    values: Mapping[str, Any]
+
+
 class Prepared:
     """The text of a statement as a driver takes it, and how its parameters are made of values given by name."""
 
     def __init__(self, statement: sa.Executable, dialect: Dialect) -> None:
-        compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
+        # an IN is written out with the values that it has now
+        compiled: Any = statement.compile(  # type: ignore[attr-defined]
+            dialect=dialect, compile_kwargs={"render_postcompile": True}
+        )
         self.text = str(compiled)
-        self._processors: Mapping[str, Any] = compiled._bind_processors
-        self._names: Sequence[str] = compiled.positiontup if compiled.positional else list(compiled.params)
+        self._own: Mapping[str, Any] = compiled.params
+        self._names: Sequence[str] = compiled.positiontup if compiled.positional else list(self._own)
+        processors: Mapping[str, Any] = compiled._bind_processors
+        # what was written out has the name of its list, and a number
+        listed = {name: name if name in compiled.binds else name.rpartition("_")[0] for name in self._names}
+        self._processors = {name: processors[of] for name, of in listed.items() if of in processors}
         self._positional = bool(compiled.positional)
 
     def parameters(self, values: Mapping[str, Any]) -> Mapping[str, Any] | Sequence[Any]:
-        """The values as the driver takes them: a mapping, or a list where the text has places without names."""
-        processed = {name: values[name] for name in self._names}
+        """The values as the driver takes them: a mapping, or a list where the text has places without names.
+
+        What is not among them is the statement's own.
+        """
+        processed = {name: values[name] if name in values else self._own[name] for name in self._names}
         for name, process in self._processors.items():
             processed[name] = process(processed[name])
         return [processed[name] for name in self._names] if self._positional else processed

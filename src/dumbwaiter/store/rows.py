@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -21,11 +21,10 @@ OnDuplicate = Literal["return", "reject", "after", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The two things that every statement is made from: the tables and the dialect; and what is kept of those made before."""
+    """The two things that every statement is made from: the tables and the dialect."""
 
     tables: Tables
     dialect: Dialect
-    kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def now(self, given: datetime | None) -> Instant:
         """The instant to work with: a literal in tests, else the database's clock."""
@@ -186,12 +185,21 @@ def to_task(row: sa.RowMapping, files: Sequence[ResultFile] = ()) -> Task:
     return finished(values, row["timeout_seconds"], files=files)
 
 
-def to_claimed(rows: Sequence[sa.Row[Any]], **told: Any) -> list[Task]:
-    """What a claim read (READ_BY_A_CLAIM and the timeout's seconds) as tasks that run."""
+def to_claimed(
+    rows: Sequence[Sequence[Any]], read: Mapping[str, Callable[[Any], Any]] | None = None, **told: Any
+) -> list[Task]:
+    """What a claim read (READ_BY_A_CLAIM and the timeout's seconds) as tasks that run.
+
+    `read` makes values of what the bare driver gives, for the columns that need it.
+    """
     known = {**KNOWN_TO_A_CLAIM, **told}
+    readers = list((read or {}).items())
     claimed = []
     for row in rows:
         values = dict(zip(READ_BY_A_CLAIM, row, strict=False))
+        for name, reader in readers:
+            if values[name] is not None:
+                values[name] = reader(values[name])
         values["updated_at"] = values["heartbeat_at"] = values["started_at"]
         claimed.append(finished(values, row[-1], **known))
     return claimed

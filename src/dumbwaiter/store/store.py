@@ -21,11 +21,22 @@ from dumbwaiter.settings import Settings
 from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, patience, steps, waking
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Concern, Want
-from dumbwaiter.store.connections import TRIES, Connections, Undone, broke, dropped, repeated
+from dumbwaiter.store.connections import (
+    TRIES,
+    Connections,
+    Undone,
+    all_rows,
+    broke,
+    dropped,
+    first_row,
+    repeated,
+    row_count,
+)
 from dumbwaiter.store.dialects import DUPLICATE, Instant, mysql_error
 from dumbwaiter.store.foreign import Statement, driver_form, statement
 from dumbwaiter.store.fronts import Fronts, Place
 from dumbwaiter.store.hints import Hints, NoHints
+from dumbwaiter.store.prepared import Alone
 from dumbwaiter.store.rows import (
     Ahead,
     Around,
@@ -36,6 +47,7 @@ from dumbwaiter.store.rows import (
     Standing,
     WorkerRow,
     to_attempt,
+    to_claimed,
     to_file,
     to_task,
 )
@@ -210,13 +222,14 @@ class Store:
     def _enqueue_plain(self, new: NewTask, given: datetime | None, *, telling: bool) -> Task | None:
         """Enqueue by one statement that commits by itself. None if the task is there already."""
         now, row = self.db.now(given), enqueueing.plain_row(new)
-        form = ("plain", *row, type(now), telling)
 
         def statements(driver: sa.Dialect) -> Sequence[sa.Executable]:
             return enqueueing.inserting_one(self.db, driver, row, now, telling=telling)
 
+        alone = Alone(("plain", *row, type(now), telling), statements, row | {"now": now})
+
         try:
-            found = repeated(lambda: self.connections.execute_alone(form, statements, row | {"now": now}))
+            found = repeated(lambda: self.connections.execute_alone(alone, first_row))
         except sa.exc.IntegrityError as error:
             if mysql_error(error) != DUPLICATE:
                 raise
@@ -417,21 +430,41 @@ class Store:
 
     def claim(self, want: Want, worker: str, *, now: datetime | None = None) -> list[Task]:
         """Make due tasks this worker's: at most `want.slots`, the highest priority first. Charged one attempt each."""
-
-        def look(places: Sequence[Place], slots: int) -> list[Task]:
-            wanted = replace(want, slots=slots)
-            return self.connections.again(
-                lambda connection: claiming.claim(
-                    self.db, connection, wanted, worker, self.db.now(now), places=places
-                ),
-                single=self.db.dialect.returning and not any(want.needs.values()),
-            )
-
+        types = claiming.startable(want.types, want.needs, want.free)
+        if not types or want.slots <= 0:
+            return []
+        want = replace(want, types=types)
         # an instant that is handed in stands still: there nothing has been before, and nothing is late
         if now is not None or not claiming.has_front(self.db, want):
-            return look((), want.slots)
+            return claiming.in_order(self.claim_from((), want, worker, now=now))
         front = self.fronts.of(worker, want.queue, want.types)
+
+        def look(places: Sequence[Place], slots: int) -> list[Task]:
+            return self.claim_from(places, replace(want, slots=slots), worker, now=now)
+
         return claiming.in_order(front.claim(want.slots, look))
+
+    def claim_from(
+        self, places: Sequence[Place], want: Want, worker: str, *, now: datetime | None = None
+    ) -> list[Task]:
+        """The same of types that can all start, in no order; with places only what is not behind them."""
+        if not claiming.at_once(self.db, want):
+            return self.connections.again(
+                lambda connection: claiming.claim_in_steps(
+                    self.db, connection, want, worker, self.db.now(now)
+                )
+            )
+        alone = claiming.claim_alone(self.db, want, worker, self.db.now(now), places=places)
+        rows = repeated(lambda: self.connections.execute_alone(alone, all_rows))
+        return to_claimed(rows, self._readers, queue=want.queue, worker_id=worker, ahead=want.ahead)
+
+    @functools.cached_property
+    def _readers(self) -> Mapping[str, Callable[[Any], Any]]:
+        """How a claim makes values of what the bare driver gives."""
+        driver, columns = self.connections.engine.dialect, claiming.read(self.db)
+        ours = {column.name: column.type for column in columns if isinstance(column.type, sa.TypeDecorator)}
+        readers = {name: kind.result_processor(driver, None) for name, kind in ours.items()}
+        return {name: reader for name, reader in readers.items() if reader is not None}
 
     def claim_one(self, task_id: str, worker: str, want: Want, *, now: datetime | None = None) -> Task | None:
         """Make one given task this worker's, or None if it is not due, somebody else's, or of none of `want.types`."""
@@ -506,12 +539,8 @@ class Store:
     def _finish(
         self, ends: Sequence[Finish], now: datetime | None, *, tries: int = TRIES
     ) -> list[Status | None]:
-        def at_once(connection: Connection) -> set[str]:
-            return batches.succeed(self.db, connection, ends, self.db.now(now))
-
         def work(connection: Connection) -> list[Status | None]:
             instant = self.db.now(now)
-            done = at_once(connection) if together else before
             # by id, as the heartbeat comes upon its rows: two that lock the same rows in one order cannot deadlock
             others = sorted((end for end in ends if end.task.id not in done), key=lambda end: end.task.id)
             status = {id(end): ending.finish(self.db, connection, end, instant) for end in others}
@@ -519,16 +548,23 @@ class Store:
             self._announce(connection, queues_to_wake(ends, written))
             return written
 
-        # one statement needs no BEGIN and COMMIT around it, if it costs nothing to do without: SQLite syncs the disk at each
-        # commit, and a connection of MySQL's is told of each change between the two ways
-        together = self.kind != "postgresql"
-        alone = not together and batches.several(ends)
-        before = self.connections.again(at_once, single=True, tries=tries) if alone else set()
-        if len(before) == len(ends):
+        done = self._succeed(ends, now, tries) if batches.several(ends) else set()
+        if len(done) == len(ends):
             return [Status.SUCCESS] * len(ends)
         written = self.connections.again(work, tries=tries)
         self._woken(queues_to_wake(ends, written))
         return written
+
+    def _succeed(self, ends: Sequence[Finish], now: datetime | None, tries: int) -> set[str]:
+        """Write the plain successes among these ends in one statement; the ids of those that stand in the table now."""
+        alone, ids = batches.succeed(self.db, ends, self.db.now(now))
+        if len(ids) < 2:
+            return set()
+        written = repeated(lambda: self.connections.execute_alone(alone, row_count), tries)
+        if written == len(ids):
+            return set(ids)
+        with self.connections.reading() as connection:
+            return batches.standing(self.db, connection, ids)
 
     @contextlib.contextmanager
     def succeeding(
