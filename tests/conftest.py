@@ -25,9 +25,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("dumbwaiter")
 
-# The tests of a group run one at a time, in one process: the first two and the mutants start many processes and measure times,
+# The tests of a group run one at a time, in one process: the first three and the mutants start many processes and measure times,
 # and none of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
 GROUPS = {
+    # these wait most of the time, for answers that are late and for the end of outages
+    "waiting": ("tests/faults/campaigns/test_hours.py", "tests/faults/test_final.py"),
     "faults": ("tests/faults/",),
     "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),

@@ -191,6 +191,8 @@ class LoopExecutor:
             waiting, self._waiting, self._told = self._waiting, {}, False
         for running in waiting:
             running.handle = begun(self._run(running), loop)
+            if running.handle.done():
+                continue
             # a task that is cancelled before its first step never gets there, and says nothing of its end
             running.handle.add_done_callback(functools.partial(end_unbegun, running))
             if running.stop_reason is not None:

@@ -623,7 +623,8 @@ def postgresql_engine(url: URL, *, pgbouncer: bool, limited: bool, **how: Any) -
         # one row that somebody's open transaction holds must not stop a worker; a pooler refuses such options
         ours = f"-c lock_timeout={LOCK_WAIT}s"
         if limited:
-            ours += f" -c idle_in_transaction_session_timeout={patience.ORPHANED}s{BY_INDEX}"
+            # instants come as they are wanted: to change the zone of one takes as long as to read it
+            ours += f" -c idle_in_transaction_session_timeout={patience.ORPHANED}s -c timezone=UTC{BY_INDEX}"
         connect["options"] = with_option(url, ours)
     # nothing of ours is an hstore, and to look for the type takes a transaction
     engine = sa.create_engine(url, connect_args=connect, use_native_hstore=False, **how)

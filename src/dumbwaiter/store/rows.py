@@ -89,7 +89,7 @@ def digest(*parts: str) -> str:
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: to make one of those takes three times as long
 class Finish:
     """The end of an attempt, as it is to be written: the task as it was claimed, what its end means, its files.
 

@@ -53,6 +53,7 @@ from dumbwaiter.store.rows import (
 )
 from dumbwaiter.store.schema import Schema
 from dumbwaiter.store.tables import Tables
+from dumbwaiter.store.types import as_text
 from dumbwaiter.task import Attempt, Fence, KeptFile, Mark, Outcome, Recalled, ResultFile, Status, Task
 
 log = logging.getLogger("dumbwaiter")
@@ -464,7 +465,8 @@ class Store:
         driver, columns = self.connections.engine.dialect, claiming.read(self.db)
         ours = {column.name: column.type for column in columns if isinstance(column.type, sa.TypeDecorator)}
         readers = {name: kind.result_processor(driver, None) for name, kind in ours.items()}
-        return {name: reader for name, reader in readers.items() if reader is not None}
+        # ids our connections give as text already
+        return {name: reader for name, reader in readers.items() if reader not in (None, as_text)}
 
     def claim_one(self, task_id: str, worker: str, want: Want, *, now: datetime | None = None) -> Task | None:
         """Make one given task this worker's, or None if it is not due, somebody else's, or of none of `want.types`."""

@@ -34,21 +34,20 @@ LATE = 1.0
 
 
 class Length:
-    """How long the tasks of one queue take, as a mean of which the last ones are most."""
+    """How long the tasks of one queue take, as a mean of which the last ones are most; and what follows from that."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
         self._ends = 0
         self._mean = 0.0
+        # how many tasks are as much work as is to be at hand; none while they are long, or nobody knows
+        self.at_hand = 0
 
     def ended(self, seconds: float) -> None:
         self._ends += 1
         self._mean += (seconds - self._mean) * max(WEIGHT, 1 / self._ends)
-
-    def at_hand(self, slots: int) -> int:
-        """How many tasks are so much work for so many slots; none while they are long, or nobody knows."""
-        if self._ends < ENOUGH or self._mean > AT_HAND:
-            return 0
-        return min(MOST, int(slots * AT_HAND / max(self._mean, 1e-6)))
+        short = self._ends >= ENOUGH and self._mean <= AT_HAND
+        self.at_hand = min(MOST, int(self._slots * AT_HAND / max(self._mean, 1e-6))) if short else 0
 
 
 class Buffer:
@@ -91,7 +90,7 @@ class Buffer:
         """A task of this queue ran for so long."""
         length = self._lengths.get(queue)
         if length is None:
-            length = self._lengths.setdefault(queue, Length())
+            length = self._lengths.setdefault(queue, Length(self._slots.limit(queue)))
         length.ended(seconds)
 
     def room(self, queue: str) -> int:
@@ -99,8 +98,8 @@ class Buffer:
         length = self._lengths.get(queue)
         if length is None or self._closed:
             return 0
-        most, waits = length.at_hand(self._slots.limit(queue)), len(self._waiting.get(queue, ()))
-        return most - waits if waits * 2 <= most else 0
+        waits = len(self._waiting.get(queue, ()))
+        return length.at_hand - waits if waits * 2 <= length.at_hand else 0
 
     def enough(self, queue: str) -> bool:
         """There is no need to claim anything for this queue now."""
