@@ -39,6 +39,7 @@ REASONS = {
     "sse-starlette": "Server-sent events, for pages that are told and need not ask.",
     "imageio-ffmpeg": "An FFmpeg for machines that have none (it is a GPL build, started as a program of its own, never "
     "linked). An FFmpeg on PATH is preferred.",
+    "uvloop": "A faster event loop for coroutines, taken where it is installed. asyncio's own does without it.",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import signal
@@ -127,7 +128,7 @@ class Attempt:
 @pytest.fixture
 def attempt(tmp_path: Path) -> Callable[..., Attempt]:
     """Makes an attempt of a function (or of a command's words) with these arguments."""
-    numbers = iter(range(1, 1000))
+    numbers = itertools.count(1)
 
     def make(work: Any, arguments: dict[str, Any] | None = None, **how: Any) -> Attempt:
         number = next(numbers)
