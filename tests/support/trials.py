@@ -29,7 +29,7 @@ from dumbwaiter.errors import IllegalMove, StoreError
 from dumbwaiter.executors.guardian import Process, descendants, process, processes
 from dumbwaiter.integrations.fastapi import router
 from dumbwaiter.strict_json import loads
-from dumbwaiter.task import AttemptOutcome, Status, Task
+from dumbwaiter.task import Attempt, AttemptOutcome, Status, Task
 from tests.store.proxies import Proxy, proxied
 from tests.support import feast
 from tests.support.databases import KINDS, Database, sessions
@@ -38,7 +38,7 @@ from tests.support.waiting import until
 from tests.support.workers import Entry, Place, place
 
 Found = TypeVar("Found")
-FEAST = "tests.support.feast:waiter"
+FEAST, LIGHT = "tests.support.feast:waiter", "tests.support.feast:light"
 # How many places of two workers run at a time: a server with its usual 100 connections has room for no more, beside other
 # tests, and then workers wait for connections rather than for a lease.
 AT_ONCE = {"sqlite": 20, "postgresql": 6, "mysql": 10}
@@ -75,6 +75,8 @@ class Trial:
     silences: list[Silence] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
     final: dict[str, Task] = field(default_factory=dict)
+    history: dict[str, list[Attempt]] = field(default_factory=dict)
+    app: str = FEAST
     proxy: Proxy | None = None
     sessions_before: int = 0
     slowest_end: float = 0.0
@@ -108,8 +110,14 @@ class Trial:
                 on_duplicate=self.chance.choice(["return", "after"]),
             )
 
+    def enqueue_burst(self, number: int, longest: float) -> None:
+        """So many short tasks at once, as one transaction: a backlog."""
+        for task_type in feast.SHORT:
+            seconds = [round(self.chance.uniform(0, longest), 4) for _ in range(number // len(feast.SHORT))]
+            self.accepted.update(self.waiter.enqueue_many(task_type, [{"seconds": one} for one in seconds]))
+
     def start_worker(self) -> subprocess.Popen[bytes]:
-        worker = self.place.start_worker("-q", "default=4", app=FEAST)
+        worker = self.place.start_worker("-q", "default=4", app=self.app)
         self.workers.append(worker)
         return worker
 
@@ -272,7 +280,7 @@ def disagreeing(trial: Trial, tasks: dict[str, Task]) -> list[str]:
     for task in tasks.values():
         mine = lines.get(task.id, [])
         started = Counter(one.attempt for one in mine if one.event == "start")
-        history = trial.waiter.attempts(task.id)
+        history = trial.history[task.id] = trial.waiter.attempts(task.id)
         counted = Counter(one.outcome for one in history)
         if any(times > 1 for times in started.values()):
             faults.append(f"{task.id}: an attempt was started twice: {started}")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dumbwaiter.task import AttemptOutcome
 from tests.support.databases import Database, Kind
-from tests.support.trials import AT_ONCE, Trial, all_is_well, everywhere, pid_of, trial
+from tests.support.trials import AT_ONCE, LIGHT, Trial, all_is_well, everywhere, pid_of, trial
 from tests.support.waiting import until
 
 FIVE_SECONDS = {"lease": "5s", "heartbeat": "1s", "sweep": "1s", "poll": "500ms"}
@@ -38,6 +39,67 @@ def killed_again_and_again(
         here.drain(PATIENCE)
         all_is_well(here)
         return here, len(here.place.starts())
+
+
+def killed_among_short_tasks(
+    database: Database, home: Path, chance: random.Random, kills: int
+) -> tuple[Trial, int]:
+    """The same with bursts of short tasks, most of which a worker has claimed ahead when it dies."""
+    with trial(database, home, chance, **FIVE_SECONDS) as here:
+        here.app = LIGHT
+        here.start_worker()
+        here.start_worker()
+        for _ in range(kills):
+            seen = len(here.place.starts())
+            here.enqueue_burst(200, longest=0.02)
+            until(lambda seen=seen: len(here.place.starts()) > seen + 50, PATIENCE, every=0.02)  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.2))  # any moment will do
+            here.strike()
+            here.look()
+        here.drain(PATIENCE)
+        all_is_well(here)
+        return here, len(here.place.starts())
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(("database_kind", "places"), [("sqlite", 1), *everywhere(5)])
+def test_what_was_claimed_ahead_by_those_that_are_killed_succeeds_once_too(
+    *,
+    database_kind: Kind,
+    make_database: Callable[[Kind], Database],
+    tmp_path: Path,
+    chance: random.Random,
+    tell: Callable[[str], None],
+    places: int,
+) -> None:
+    kills = 2 if places == 1 else 10
+    databases = [make_database(database_kind) for _ in range(places)]
+    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
+        trials = [
+            pool.submit(
+                killed_among_short_tasks,
+                one,
+                tmp_path / str(number),
+                random.Random(chance.random()),
+                kills,
+            )
+            for number, one in enumerate(databases)
+        ]
+    told = [one.result() for one in trials]
+
+    back = Counter(
+        attempt.outcome
+        for here, _ in told
+        for task_id in here.accepted
+        if here.final[task_id].attempt > 1
+        for attempt in here.history[task_id]
+    )
+    tell(
+        f"{sum(here.tally.total() for here, _ in told)} kills, {sum(len(here.accepted) for here, _ in told)} short tasks; "
+        f"{back[AttemptOutcome.NOT_BEGUN]} attempts that had not begun, {back[AttemptOutcome.CRASHED]} crashes"
+    )
+    # else this was no trial of what is claimed ahead
+    assert places == 1 or back[AttemptOutcome.NOT_BEGUN]
 
 
 @pytest.mark.timeout(1_200)
