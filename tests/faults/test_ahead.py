@@ -19,7 +19,6 @@ SHORT = {
     "DUMBWAITER_LEASE": "4s",
     "DUMBWAITER_HEARTBEAT": "500ms",
     "DUMBWAITER_SWEEP": "500ms",
-    "DUMBWAITER_POLL": "200ms",
 }
 WARM = 40
 

@@ -112,6 +112,11 @@ class Buffer:
             return waiting is not None and len(waiting) > 0 and formal(waiting[0][1])
 
     @property
+    def empty(self) -> bool:
+        """Nothing waits here, and so nothing can become late."""
+        return not any(self._waiting.values())
+
+    @property
     def fences(self) -> tuple[Fence, ...]:
         """Of all that waits here, and of what is on its way out."""
         with self._lock:

@@ -11,7 +11,7 @@ from dumbwaiter.executors.registry import Registry
 from dumbwaiter.store.claiming import Concern, Versions, Want, startable
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
-from dumbwaiter.worker.buffer import Buffer
+from dumbwaiter.worker.buffer import LATE, Buffer
 from dumbwaiter.worker.slots import Slots
 from dumbwaiter.worker.solitude import Solitude, Step
 from dumbwaiter.worker.unclaimed import Unclaimed
@@ -110,7 +110,9 @@ class Claimer:
         return 0.0 if more else self._pause()
 
     def _pause(self) -> float:
-        return self._poll * random.uniform(0.8, 1.0)
+        pause = self._poll * random.uniform(0.8, 1.0)
+        # what was claimed ahead and gets no slot is not to wait here for a look that nothing else asks for
+        return pause if self._buffer.empty else min(pause, LATE / 2)
 
     def _claim_as_usual(self) -> tuple[int, bool]:
         """How many, and whether there may be more."""
