@@ -15,6 +15,14 @@ from tests.support import snacks
 from tests.support.waiting import until
 from tests.support.workers import Place, ended
 
+pytestmark = pytest.mark.parametrize(
+    "database_kind",
+    [
+        pytest.param("postgresql", marks=pytest.mark.service("postgresql")),
+        pytest.param("sqlite", marks=pytest.mark.long),
+        pytest.param("mysql", marks=[pytest.mark.long, pytest.mark.service("mysql")]),
+    ],
+)
 SHORT = {
     "DUMBWAITER_LEASE": "4s",
     "DUMBWAITER_HEARTBEAT": "500ms",
