@@ -27,6 +27,8 @@ OUTCOMES = {
     AttemptOutcome.CANCELLED: "it was asked to stop, and stopped or was ended",
     AttemptOutcome.CRASHED: "its worker fell silent for a lease; costs one of its crash budget",
     AttemptOutcome.INTERRUPTED: "the worker was being stopped (at most 20 times), or could start no process; costs nothing",
+    AttemptOutcome.NOT_BEGUN: "it was claimed ahead of a free slot, and got none soon enough, or its worker stopped or died before; "
+    "costs nothing",
     AttemptOutcome.SNOOZED: "it asked to come back later; costs nothing",
     AttemptOutcome.LOST: "it lost its task to a later attempt before its own end was known",
 }

@@ -30,7 +30,8 @@ hypothesis.settings.load_profile("dumbwaiter")
 GROUPS = {
     # these wait most of the time, for answers that are late and for the end of outages
     "waiting": ("tests/faults/campaigns/test_hours.py", "tests/faults/test_final.py"),
-    "faults": ("tests/faults/",),
+    # fifty processes for one key take half of the connections that a server has
+    "faults": ("tests/faults/", "tests/store/test_contention.py"),
     "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
     "videos": ("tests/jobs/video/",),
     "browser": ("tests/browser/",),

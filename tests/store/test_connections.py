@@ -330,8 +330,8 @@ def test_an_end_whose_commit_was_not_heard_of_can_be_written_again(empty_store, 
     with proxied(store.settings.database) as (proxy, address):
         through = store_of(address)
         through.now()
-        # successes are one statement on PostgreSQL, which is its own commit
-        alone = kind == "postgresql" and outcome.kind is Kind.SUCCEED
+        # successes are one statement, which is its own commit
+        alone = outcome.kind is Kind.SUCCEED
         proxy.swallow = b"UPDATE" if alone else b"COMMIT"
         with pytest.raises(DatabaseUnavailable):
             through.finish(ends)

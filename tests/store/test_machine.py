@@ -488,8 +488,9 @@ class Promises(RuleBasedStateMachine):
         if not one.holds(fence):
             told = self.written.get(fence)
             if told is None:
-                # taken back: the rescuer may have ended it as cancelled
-                assert status in (None, Status.CANCELLED)
+                # taken back: the rescuer may have ended it as cancelled, or given it back as this end would have
+                also = {Status.PENDING} if how == "give back" else set()
+                assert status in {None, Status.CANCELLED, *also}
             elif told[0] == how:
                 assert status == told[1], "an end that was written is told again"
             return
