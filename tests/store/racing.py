@@ -18,7 +18,8 @@ from tests.store.world import new, store_of, want
 PROCESSES = 4
 THREADS = 5
 RACERS = PROCESSES * THREADS
-SECONDS = 40
+# Of fifty that wait for one key, or write into one SQLite file, the last may wait for long.
+SECONDS = 120
 
 
 def raced(

@@ -14,7 +14,7 @@ from dumbwaiter.task import Status
 from tests.store import clients, racing
 from tests.store.world import count
 
-FEW, MANY = (8, 5, 0.02), (50, 200, 0.2)  # clients, keys, how long a transaction stays open
+FEW, MANY = (8, 5, 0.02), (50, 200, 0.02)  # clients, keys, how long a transaction stays open
 
 
 def callers(kind: str, level: str, size: tuple[int, int, float]) -> Any:

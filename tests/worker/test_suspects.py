@@ -101,7 +101,11 @@ def test_an_empty_worker_runs_a_suspect_first_and_starts_nothing_beside_it(
 
 
 def test_a_busy_worker_makes_itself_empty_for_a_suspect_and_the_others_go_on(
-    here: Place, waiter: Dumbwaiter, start_worker: Start, steady_load: Callable[[], list[Task]]
+    here: Place,
+    waiter: Dumbwaiter,
+    start_worker: Start,
+    steady_load: Callable[[], list[Task]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers = {worker.name: worker for worker in (start_worker({"default": 3}) for _ in range(2))}
     steady_load()
@@ -113,6 +117,8 @@ def test_a_busy_worker_makes_itself_empty_for_a_suspect_and_the_others_go_on(
         """Who has started something since then."""
         return [one.more["worker"] for one in here.starts() if one.at > mine.at]
 
+    # and did not only happen to be empty
+    assert f"stops claiming until what runs has ended: task {poison.id}" in caplog.text
     [other] = workers.keys() - {mine.more["worker"]}
     until(lambda: len(since()) >= 6, 60)
     assert {other} == set(since())
