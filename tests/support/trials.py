@@ -398,6 +398,7 @@ def nothing_left(trial: Trial) -> None:
     assert not left, f"work directories that belong to nobody: {left}"
     if trial.proxy is not None:
         trial.proxy.reset()  # of connections that it forgot, the server never hears
+    trial.waiter.store.connections.close()  # its own, of which its pools keep some
     until(lambda: sessions(trial.place.database) <= max(trial.sessions_before, 1), GONE)
     assert [] == trial.waiter.store.workers() or trial.silences, "workers that ended are still on the list"
 
