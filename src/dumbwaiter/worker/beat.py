@@ -154,6 +154,14 @@ def connect_mysql(module: Any, arguments: dict[str, Any]) -> Any:
     return connection
 
 
+def connect_sqlite(module: Any, arguments: dict[str, Any]) -> Any:
+    connection = module.connect(**arguments, isolation_level=None)
+    # as the pool's: while nothing happens the beat is the only one that writes, and so the one that cuts a log that has grown
+    connection.execute("PRAGMA journal_size_limit = 8388608")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
 def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """How to open a connection on which each statement commits by itself."""
     module = importlib.import_module(driver)
@@ -162,7 +170,7 @@ def connector(driver: str, arguments: dict[str, Any]) -> Callable[[], Any]:
         return lambda: module.connect(**arguments, autocommit=True, prepare_threshold=None)
     if driver == "pymysql":
         return lambda: connect_mysql(module, arguments)
-    return lambda: module.connect(**arguments, isolation_level=None)
+    return lambda: connect_sqlite(module, arguments)
 
 
 if __name__ == "__main__":
