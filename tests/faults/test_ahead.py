@@ -88,6 +88,7 @@ def test_what_gets_no_slot_soon_enough_is_given_back_to_workers_that_have_one(
         assert len(here.starts(task.id)) == 1
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stopped_gives_back_what_it_claimed_ahead(here: Place, waiter: Dumbwaiter) -> None:
     here.settings["DUMBWAITER_SHUTDOWN_GRACE"] = "100ms"
     worker = start_knowing(here, waiter)
@@ -108,6 +109,7 @@ def test_a_worker_that_is_stopped_gives_back_what_it_claimed_ahead(here: Place, 
         assert here.starts(task.id) == []
 
 
+@pytest.mark.long
 def test_a_poison_among_what_is_claimed_ahead_is_found_out_and_harms_nobody_twice(
     here: Place, waiter: Dumbwaiter
 ) -> None:

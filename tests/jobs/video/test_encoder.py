@@ -21,6 +21,7 @@ from dumbwaiter.jobs.video.export import check
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.plan import Options, Plan
 from tests.jobs.video.support import Tag, decode, wait_for
+from tests.support.waiting import until
 
 PLAN = Plan(fps=25, frames=200, width=320, height=180, scale=1.0)
 # the grey level of each picture says which it is
@@ -122,7 +123,8 @@ def test_damaged_pictures_fail_with_ffmpegs_own_words(tmp_path: Path) -> None:
 
 def test_the_process_ends_with_the_block(tag: Tag, tmp_path: Path) -> None:
     with Encoder(PLAN, Options(), tmp_path / "out.mp4"):
-        assert tag.processes("ffmpeg")
+        # it has its name only once it has become the program
+        until(lambda: tag.processes("ffmpeg"))
     assert tag.gone()
 
 
