@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,9 +17,25 @@ from tests.support.databases import Database, Kind
 from tests.support.trials import AT_ONCE, LIGHT, Trial, all_is_well, everywhere, pid_of, trial
 from tests.support.waiting import until
 
+Told = TypeVar("Told")
 FIVE_SECONDS = {"lease": "5s", "heartbeat": "1s", "sweep": "1s", "poll": "500ms"}
 # On a busy machine a worker takes seconds to start.
 PATIENCE = 120
+
+
+def on_each(
+    databases: Sequence[Database],
+    home: Path,
+    chance: random.Random,
+    work: Callable[[Database, Path, random.Random], Told],
+) -> list[Told]:
+    """One place on each of these databases, of one kind, as many at a time as there may be: what the work at each told."""
+    with ThreadPoolExecutor(min(len(databases), AT_ONCE[databases[0].kind])) as pool:
+        trials = [
+            pool.submit(work, one, home / str(number), random.Random(chance.random()))
+            for number, one in enumerate(databases)
+        ]
+    return [one.result() for one in trials]
 
 
 def killed_again_and_again(
@@ -74,18 +91,9 @@ def test_what_was_claimed_ahead_by_those_that_are_killed_succeeds_once_too(
 ) -> None:
     kills = 2 if places == 1 else 10
     databases = [make_database(database_kind) for _ in range(places)]
-    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
-        trials = [
-            pool.submit(
-                killed_among_short_tasks,
-                one,
-                tmp_path / str(number),
-                random.Random(chance.random()),
-                kills,
-            )
-            for number, one in enumerate(databases)
-        ]
-    told = [one.result() for one in trials]
+    told = on_each(
+        databases, tmp_path, chance, lambda one, home, dice: killed_among_short_tasks(one, home, dice, kills)
+    )
 
     back = Counter(
         attempt.outcome
@@ -116,14 +124,9 @@ def test_whatever_is_killed_at_whatever_moment_every_task_succeeds_once_and_noth
 ) -> None:
     databases = [make_database(database_kind) for _ in range(places)]
     began = time.monotonic()
-    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
-        trials = [
-            pool.submit(
-                killed_again_and_again, one, tmp_path / str(number), random.Random(chance.random()), kills
-            )
-            for number, one in enumerate(databases)
-        ]
-    told = [one.result() for one in trials]
+    told = on_each(
+        databases, tmp_path, chance, lambda one, home, dice: killed_again_and_again(one, home, dice, kills)
+    )
 
     tally = sum((here.tally for here, _ in told), Counter[str]())
     accepted = sum(len(here.accepted) for here, _ in told)
@@ -169,12 +172,7 @@ def test_with_the_settings_as_they_are_shipped_every_task_of_a_killed_worker_is_
     places: int,
 ) -> None:
     databases = [make_database(database_kind) for _ in range(places)]
-    with ThreadPoolExecutor(min(places, AT_ONCE[database_kind])) as pool:
-        trials = [
-            pool.submit(killed_once, one, tmp_path / str(number), random.Random(chance.random()))
-            for number, one in enumerate(databases)
-        ]
-    waited = [one.result() for one in trials]
+    waited = on_each(databases, tmp_path, chance, killed_once)
 
     claimed, ran = max(claimed for claimed, _ in waited), max(ran for _, ran in waited)
     tell(f"{places} kills: claimed again after {claimed:.1f} s at most, running after {ran:.1f} s at most")
