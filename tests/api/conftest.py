@@ -106,6 +106,6 @@ def running(client: httpx.Client, url: str) -> dict[str, Any]:
 
     def moving() -> dict[str, Any] | None:
         task = client.get(url).raise_for_status().json()
-        return task if task["phase"] == "running" and task["step"] else None
+        return task if task["phase"] == "running" and task["current_step"] else None
 
     return until(moving)

@@ -14,16 +14,16 @@ def test_a_task_is_enqueued_looked_at_and_done(client: httpx.Client) -> None:
     answer = client.post("/tasks/greet", json={"name": "Kitchen", "times": 2})
 
     assert answer.status_code == 202
-    assert answer.headers["Location"] == f"/tasks/{answer.json()['id']}"
+    assert answer.headers["Location"] == f"/tasks/{answer.json()['task_id']}"
     task = ended(client, answer.headers["Location"])
-    assert (task["status"], task["result"], task["progress"]) == (
+    assert (task["status"], task["result"], task["progress_percentage"]) == (
         "success",
         "Hello Kitchen! Hello Kitchen! ",
-        1.0,
+        100,
     )
     assert task["display"] == "ready"
     assert task["max_attempts"] == 4
-    assert task["links"]["cancel"] == f"/tasks/{task['id']}/cancel"
+    assert task["links"]["cancel"] == f"/tasks/{task['task_id']}/cancel"
 
 
 def test_a_type_that_is_not_open_to_http_does_not_exist_there(client: httpx.Client) -> None:
@@ -90,7 +90,7 @@ def test_the_same_request_twice_is_one_task(client: httpx.Client) -> None:
     again = client.post("/tasks/greet", json={"name": "Kitchen"}, headers=headers)
 
     assert (first.status_code, again.status_code) == (202, 200)
-    assert first.json()["id"] == again.json()["id"]
+    assert first.json()["task_id"] == again.json()["task_id"]
     assert again.headers["Idempotent-Replayed"] == "true"
     assert "Idempotent-Replayed" not in first.headers
 
@@ -115,7 +115,7 @@ def test_a_task_that_has_not_changed_is_304(idle_client: httpx.Client) -> None:
 
 
 def test_what_is_no_lower_case_uuid_of_a_task_is_404(client: httpx.Client) -> None:
-    known = client.post("/tasks/greet", json={"name": "Kitchen"}).json()["id"]
+    known = client.post("/tasks/greet", json={"name": "Kitchen"}).json()["task_id"]
     for name in (
         known.upper(),
         "1",
@@ -138,8 +138,8 @@ def test_a_running_task_tells_how_far_it_is(client: httpx.Client) -> None:
     url = client.post("/tasks/endless", json={}).headers["Location"]
     task = running(client, url)
 
-    assert (task["progress"], task["step"], task["attempt"], task["display"]) == (
-        0.5,
+    assert (task["progress_percentage"], task["current_step"], task["attempt"], task["display"]) == (
+        50,
         "thinking",
         1,
         "working",

@@ -21,8 +21,8 @@ def test_a_router_without_authorize_must_be_called_public(waiter: Dumbwaiter) ->
 def test_a_task_belongs_to_who_asked_for_it(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
     answer = owned_client.post("/jobs/tasks/greet", json={"name": "Kitchen"}, headers=ADA)
 
-    assert waiter.get(answer.json()["id"]).owner == "ada"
-    assert answer.headers["Location"] == f"/jobs/tasks/{answer.json()['id']}"
+    assert waiter.get(answer.json()["task_id"]).owner == "ada"
+    assert answer.headers["Location"] == f"/jobs/tasks/{answer.json()['task_id']}"
     assert owned_client.get(answer.headers["Location"], headers=ADA).status_code == 200
 
 
@@ -46,7 +46,7 @@ def test_two_owners_may_use_one_idempotency_key(owned_client: httpx.Client) -> N
     ids = {
         owned_client.post(
             "/jobs/tasks/greet", json={"name": "x"}, headers={**who, "Idempotency-Key": "1"}
-        ).json()["id"]
+        ).json()["task_id"]
         for who in (ADA, EVE)
     }
 
@@ -67,7 +67,7 @@ def test_a_plain_authorize_function_serves_too(waiter: Dumbwaiter) -> None:
     with serving(app) as client:
         answer = client.post("/tasks/greet", json={"name": "Kitchen"}, headers=ADA)
 
-    assert waiter.get(answer.json()["id"]).owner == "ada"
+    assert waiter.get(answer.json()["task_id"]).owner == "ada"
 
 
 def test_an_owner_must_be_text() -> None:

@@ -29,7 +29,7 @@ def test_a_file_is_made_and_downloaded_on_postgresql(
         again = client.post("/tasks/report", json={}, headers=headers)
         task = ended(client, first.headers["Location"])
 
-        assert (first.status_code, again.status_code, again.json()["id"]) == (202, 200, task["id"])
+        assert (first.status_code, again.status_code, again.json()["task_id"]) == (202, 200, task["task_id"])
         assert client.get(task["files"][0]["url"]).content == BYTES
 
 

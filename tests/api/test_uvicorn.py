@@ -131,7 +131,9 @@ def test_three_servers_give_the_same_answer_about_any_task_whichever_started_whe
             for url in urls:
                 for _, client in servers:
                     task = client.get(url).raise_for_status().json()
-                    seen[url].append((task["attempt"], phases.index(task["phase"]), task["progress"]))
+                    seen[url].append(
+                        (task["attempt"], phases.index(task["phase"]), task["progress_percentage"])
+                    )
             if len(servers) == 3:
                 # one that took some of them goes; what it runs it ends before
                 leaving, _ = servers.pop(0)
@@ -233,7 +235,7 @@ def test_what_a_server_accepted_ends_though_its_processes_are_replaced(place: Pa
             with contextlib.suppress(httpx.TransportError):
                 asked = httpx.post(f"{url}/tasks/mark", json={"number": number, "seconds": 0.5}, timeout=5)
                 asked.raise_for_status()
-                accepted.append(asked.json()["id"])
+                accepted.append(asked.json()["task_id"])
         assert accepted
         until(lambda: set(statuses(place)) == {"success"}, 90)
         server.signal(signal.SIGTERM)

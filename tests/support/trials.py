@@ -385,7 +385,7 @@ def not_strict_json(trial: Trial, tasks: dict[str, Task]) -> list[str]:
         app.include_router(router(trial.waiter, public=True))
         for task_id in tasks:
             response: httpx.Response = client.get(f"/tasks/{task_id}")
-            if response.status_code != 200 or loads(response.content)["id"] != task_id:
+            if response.status_code != 200 or loads(response.content)["task_id"] != task_id:
                 faults.append(f"{task_id}: {response.status_code} {response.text[:200]}")
     return faults
 

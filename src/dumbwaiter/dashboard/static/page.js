@@ -61,7 +61,7 @@ class Card {
       const answer = await fetch(`tasks/${this.task}/cancel`, { method: "POST" });
       const body = await answer.json();
       const task = answer.status === 409 ? body.task : body;
-      if (task?.id) this.draw(task);
+      if (task?.task_id) this.draw(task);
     } catch { /* the next question tells how it stands */ }
     this.cancelButton.disabled = false;
     this.soon();
@@ -115,7 +115,7 @@ class Card {
     const changed = this.root.dataset.state !== state;
     const focusLost = changed && this.root.contains(document.activeElement) && document.activeElement !== document.body;
     this.root.dataset.state = state;
-    this.root.dataset.task = task.id ?? this.task;
+    this.root.dataset.task = task.task_id ?? this.task;
     this.say("headline", headline(task));
     this.progress(task);
     this.root.querySelector(".making").hidden = !working;
@@ -130,11 +130,11 @@ class Card {
   progress(task) {
     const bar = this.root.querySelector("progress");
     const running = task.phase === "running";
-    const percent = Math.floor((task.progress ?? 0) * 100);
+    const percent = Math.floor(task.progress_percentage ?? 0);
     if (running) bar.value = percent; else bar.removeAttribute("value");
     this.say("percent", running ? `${percent} %` : "");
-    this.say("step", running ? sentence(task.step) + (task.attempt > 1 ? ` (attempt ${task.attempt} of ${task.max_attempts})` : "") : "");
-    this.say("left", running ? left(task.remaining_seconds) : "");
+    this.say("step", running ? sentence(task.current_step) + (task.attempt > 1 ? ` (attempt ${task.attempt} of ${task.max_attempts})` : "") : "");
+    this.say("left", running ? left(task.estimated_remaining_seconds) : "");
     const rise = task.display === "ready" ? 1 : running ? percent / 100 : 0;
     this.root.querySelector(".shaft").style.setProperty("--rise", String(rise));
   }
