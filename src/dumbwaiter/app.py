@@ -18,7 +18,7 @@ from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry, storable
-from dumbwaiter.settings import Settings, duration
+from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
 from dumbwaiter.strict_json import dumps, encoded
 from dumbwaiter.task import Attempt, Status, Task
 
@@ -294,7 +294,7 @@ class Dumbwaiter:
         use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
         that must not be repeated), `http` (callable over HTTP), `version` (1; of its parameters: a worker leaves tasks of a newer
         one to workers that know it) and `upgrade` (makes arguments of an older version new: it is given them by name, and that
-        version).
+        version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever).
 
         Raises ConfigurationError if it cannot run as declared.
 
@@ -306,12 +306,11 @@ class Dumbwaiter:
                 f'write @waiter.task("{getattr(name, "__name__", "name")}"): a task type has a name of its own'
             )
         self._check_terms(name, terms)
+        made = self._terms(name, terms)
 
         def register(function: Callable[..., Any]) -> TaskHandle[Any, Any]:
             signature = Signature(name, function)
-            entry = TaskType(
-                name, function, signature, reference=reference_of(function), **self._terms(name, terms)
-            )
+            entry = TaskType(name, function, signature, reference=reference_of(function), **made)
             return TaskHandle(self, self.registry.add(entry))
 
         return register
@@ -351,6 +350,7 @@ class Dumbwaiter:
         "http",
         "version",
         "upgrade",
+        "expires",
     )
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
@@ -367,9 +367,11 @@ class Dumbwaiter:
             )
 
     def _terms(self, name: str, terms: Mapping[str, Any]) -> dict[str, Any]:
-        given = {"timeout": self.settings.timeout, "retry": Retry(), "scope": self._scope} | dict(terms)
+        settings = self.settings
+        given = {"timeout": settings.timeout, "retry": Retry(), "scope": self._scope} | dict(terms)
         if given["timeout"] is not None:
             given["timeout"] = as_duration(f"task {name!r}: timeout", given["timeout"])
+        given["expires"] = as_kept(f"task {name!r}: expires", given.get("expires", settings.file_expiry))
         return given
 
     # producing
@@ -657,6 +659,19 @@ def as_duration(what: str, given: Any) -> timedelta:
         return duration(given)
     except ValueError as error:
         raise ConfigurationError(f"{what}: {error}") from None
+
+
+def as_kept(what: str, given: Any) -> timedelta | None:
+    """How long something is kept; None, or "never", is for ever. Raises ConfigurationError."""
+    try:
+        kept = duration_or_never(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}") from None
+    if not is_keepable(kept):
+        raise ConfigurationError(
+            f"{what}={given!r}: give more than nothing and at most {LONGEST_KEPT.days} days, or None to keep it for ever"
+        )
+    return kept
 
 
 def check_address(database: str) -> None:

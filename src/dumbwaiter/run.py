@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
 from dumbwaiter.executors.base import Commands, Ended, Executor, Published, Running
-from dumbwaiter.executors.context import Publication, Stop
+from dumbwaiter.executors.context import UNSAID, Publication, Stop
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
 from dumbwaiter.executors.tree import CannotStartProcess, CannotStartThread
@@ -239,7 +239,8 @@ class Runner:
         stored = self._files().put(
             publication.path, key, content_type=publication.content_type, filename=publication.name
         )
-        expires_at = None if publication.expires is None else self._clock() + publication.expires
+        expires = running.entry.expires if publication.expires is UNSAID else publication.expires
+        expires_at = None if expires is None else self._clock() + expires
         file = ResultFile(
             name=publication.name,
             content_type=stored.content_type,

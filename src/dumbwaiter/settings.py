@@ -54,6 +54,8 @@ class Settings:
     shutdown_grace_in_app: timedelta = seconds(10)
     timeout: timedelta = seconds(3600)
     request_timeout: timedelta = seconds(4)
+    # None is for ever
+    file_expiry: timedelta | None = timedelta(hours=24)
 
     slots: int = 10
     max_interruptions: int = 20
@@ -73,6 +75,11 @@ class Settings:
         for name in ("lease", "heartbeat", "sweep", "poll", "request_timeout"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name} must be more than nothing")
+        for name in sorted(FOR_EVER):
+            if not is_keepable(getattr(self, name)):
+                raise ConfigurationError(
+                    f"{name} must be more than nothing and at most {LONGEST_KEPT.days} days, or never"
+                )
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,30}", self.table_prefix):
             raise ConfigurationError(
                 f"table_prefix {self.table_prefix!r}: lower-case letters, digits and underscores, at most 31"
@@ -109,7 +116,7 @@ class Settings:
             if environ.get(variable, "") != "":
                 take(name, environ[variable], f"environment variable {variable}")
         for name, value in (given or {}).items():
-            if value is not None:
+            if value is not None or name in FOR_EVER:
                 take(name, value, "argument")
         warn_of_misspelt(environ)
         return cls(**values, origins=origins)
@@ -153,6 +160,17 @@ KINDS: dict[str, Any] = {
 }
 
 
+# What may be None in Python and `never` in the environment.
+FOR_EVER = frozenset({"file_expiry"})
+# Longer is for ever, and is no instant that every database can name.
+LONGEST_KEPT = timedelta(days=36_500)
+
+
+def is_keepable(kept: object) -> bool:
+    """Whether something can be kept for so long: a timedelta, or None for ever."""
+    return kept is None or (isinstance(kept, timedelta) and timedelta(0) < kept <= LONGEST_KEPT)
+
+
 # Read by other parts than `Settings`: tools, inputs, tests.
 OTHER_VARIABLES = frozenset({"CHROMIUM", "FFMPEG", "PYTHON", "RECORDINGS", "TAG", "TEST"})
 
@@ -177,6 +195,8 @@ def parsed(name: str, value: Any, origin: str) -> Any:
         known = ", ".join(sorted(KINDS))
         raise ConfigurationError(f"there is no setting {name!r} ({origin}); the settings are: {known}")
     try:
+        if name in FOR_EVER:
+            return duration_or_never(value)
         if kind is timedelta:
             return duration(value)
         if kind is bool:
@@ -198,6 +218,13 @@ def duration(value: Any) -> timedelta:
     if not match:
         raise ValueError(f"{value!r} is not a duration; write seconds, or for example 20s, 5m, 2h")
     return timedelta(seconds=float(match[1]) * UNITS[match[2]])
+
+
+def duration_or_never(value: Any) -> timedelta | None:
+    """The same, or None for ever: None itself, or the word "never"."""
+    if value is None or str(value).strip().lower() == "never":
+        return None
+    return duration(value)
 
 
 def boolean(value: Any) -> bool:

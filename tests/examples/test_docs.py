@@ -92,6 +92,8 @@ def test_the_table_of_settings_names_each_with_its_default() -> None:
 def spelled(default: object) -> str:
     """A default as a person writes it."""
     if isinstance(default, timedelta):
+        if default >= timedelta(days=2):
+            return f"{default.days} d"
         hours, seconds = divmod(default.total_seconds(), 3600)
         return f"{hours:.0f} h" if hours and not seconds else f"{seconds:.0f} s"
     if isinstance(default, bool):

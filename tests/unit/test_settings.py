@@ -92,6 +92,18 @@ def test_a_setting_that_cannot_be_is_refused_by_name(tmp_path, given, environ, s
         Settings.load(given, environ, tmp_path)
 
 
+@pytest.mark.parametrize("said", [None, "never", " Never "])
+def test_what_is_kept_for_ever_is_said_by_none_or_never(tmp_path, said):
+    assert Settings.load({"file_expiry": said}, {}, tmp_path).file_expiry is None
+    assert Settings.load({}, {"DUMBWAITER_FILE_EXPIRY": "2d"}, tmp_path).file_expiry == timedelta(days=2)
+
+
+@pytest.mark.parametrize("said", [0, "40000d"])
+def test_nothing_is_kept_for_no_time_or_for_longer_than_a_date_can_tell(tmp_path, said):
+    with pytest.raises(ConfigurationError, match=r"file_expiry must be more than nothing .* or never"):
+        Settings.load({"file_expiry": said}, {}, tmp_path)
+
+
 def test_a_project_file_that_is_no_toml_is_named(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool")
 

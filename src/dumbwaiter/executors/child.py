@@ -29,7 +29,7 @@ from typing import Any
 from dumbwaiter.errors import ConfigurationError, Fail, LostClaim
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.command import PlainCommands
-from dumbwaiter.executors.context import Publication, Stop
+from dumbwaiter.executors.context import UNSAID, Publication, Stop, Unsaid
 from dumbwaiter.executors.function import ascoped, call_arguments, cancelled, scoped
 from dumbwaiter.executors.guardian import LINUX, TAG, Channel
 from dumbwaiter.executors.registry import TaskType
@@ -154,14 +154,13 @@ class Desk:
 
     def _publish(self, running: Running, publication: Publication) -> None:
         """Have the worker store a file, and wait for its word."""
-        expires = publication.expires
         self._ask(
             "publish",
             {
                 "path": str(publication.path.absolute()),
                 "name": publication.name,
                 "content_type": publication.content_type,
-                "expires": None if expires is None else expires.total_seconds(),
+                "expires": expires_said(publication.expires),
             },
         )
 
@@ -326,6 +325,20 @@ def told(error: BaseException) -> Mapping[str, Any]:
 
 def class_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def expires_said(expires: timedelta | Unsaid | None) -> float | str | None:
+    """How long a file is to be kept, as JSON: seconds, null for ever, a word if nobody said."""
+    if isinstance(expires, Unsaid):
+        return expires.value
+    return None if expires is None else expires.total_seconds()
+
+
+def expires_heard(said: float | str | None) -> timedelta | Unsaid | None:
+    """The same as it was meant."""
+    if isinstance(said, str):
+        return UNSAID
+    return None if said is None else timedelta(seconds=said)
 
 
 def judged(facts: Mapping[str, Any], policy: Retry) -> dict[str, Any]:

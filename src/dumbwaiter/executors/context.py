@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dumbwaiter.errors import CommandFailed, InvalidStep, LostClaim, NoTransaction, TaskCancelled
 from dumbwaiter.executors.steps import Memory, Steps, checked_file
 from dumbwaiter.retry import storable
+from dumbwaiter.settings import LONGEST_KEPT, is_keepable
 from dumbwaiter.task import Progress, Task, clamped
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ def silence(_line: str) -> None:
     """For a command whose lines nobody wants to see."""
 
 
+class Unsaid(Enum):
+    """Nobody said how long a file is kept; `ctx.publish(expires=None)` says: for ever."""
+
+    UNSAID = "unsaid"
+
+
+UNSAID = Unsaid.UNSAID
+
+
 class Stop(StrEnum):
     """Why a running attempt is asked to end."""
 
@@ -51,7 +61,7 @@ class Publication:
     path: Path
     name: str
     content_type: str | None = None
-    expires: timedelta | None = None
+    expires: timedelta | Unsaid | None = UNSAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +194,15 @@ class TaskContext:
         *,
         filename: str | None = None,
         content_type: str | None = None,
-        expires: timedelta | None = None,
+        expires: timedelta | Unsaid | None = UNSAID,
     ) -> None:
         """Make a file a result of this task. Nobody sees it before the task has succeeded.
 
         Of two with one name the last wins. `path` is relative to the work directory unless absolute. `filename` (default: the path's last part) has at most
-        200 bytes and no `/`. `expires` is how long the file is kept after it was published; by default as long as the task.
+        200 bytes and no `/`. `expires` is how long the file is kept after it was published, None for ever; by default what the
+        task type says, and else the setting `file_expiry` (24 hours). The task's record stays as long as its files do.
 
-        Raises ValueError for an impossible filename or content type, FileNotFoundError, LostClaim if the attempt was superseded.
+        Raises ValueError for an impossible filename, content type or expiry, FileNotFoundError, LostClaim if the attempt was superseded.
         """
         source = self.workdir / path
         name = filename if filename is not None else source.name
@@ -206,6 +217,10 @@ class TaskContext:
         if content_type is not None and not CONTENT_TYPE.fullmatch(content_type):
             raise ValueError(
                 f"content_type {content_type!r}: give one such as text/csv, at most 200 characters"
+            )
+        if not isinstance(expires, Unsaid) and not is_keepable(expires):
+            raise ValueError(
+                f"expires={expires!r}: give a timedelta of at most {LONGEST_KEPT.days} days, or None to keep the file for ever"
             )
         if not source.is_file():
             raise FileNotFoundError(f"there is no file to publish at {source}")

@@ -25,7 +25,7 @@ from dumbwaiter.errors import (
     TaskCancelled,
 )
 from dumbwaiter.executors.base import Ended, Running
-from dumbwaiter.executors.child import judged, task_to
+from dumbwaiter.executors.child import expires_heard, judged, task_to
 from dumbwaiter.executors.command import tag_of
 from dumbwaiter.executors.context import Publication, Stop
 from dumbwaiter.executors.guardian import LINUX, Channel
@@ -411,12 +411,11 @@ class Dialog:
         raise ValueError(f"the child asked for {message['ask']!r}, which is nothing")
 
     def _publish(self, message: Mapping[str, Any]) -> None:
-        expires = message["expires"]
         publication = Publication(
             Path(message["path"]),
             message["name"],
             message["content_type"],
-            None if expires is None else timedelta(seconds=expires),
+            expires_heard(message["expires"]),
         )
         self._running.publish(publication)
 

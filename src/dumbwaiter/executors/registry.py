@@ -50,6 +50,7 @@ class TaskType:
     max_memory: int | None = None
     version: int = 1
     upgrade: Upgrade | None = None
+    expires: timedelta | None = timedelta(hours=24)
 
     def arguments(self, task: Task) -> dict[str, Any]:
         """The task's arguments as the function takes them, those of an older version made new.
