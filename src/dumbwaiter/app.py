@@ -13,10 +13,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from dumbwaiter.course import StepView
 from dumbwaiter.errors import ConfigurationError, IllegalMove, InvalidArguments, InvalidOption, UnknownTask
 from dumbwaiter.executors.context import TaskContext
+from dumbwaiter.executors.printed import pattern_of
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
+from dumbwaiter.outlook import Outlook
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
 from dumbwaiter.strict_json import dumps, encoded
@@ -293,8 +296,10 @@ class Dumbwaiter:
         (run in a process of its own, which can be killed), `max_memory` (bytes that an isolated task and what it starts may
         use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
         that must not be repeated), `http` (callable over HTTP), `version` (1; of its parameters: a worker leaves tasks of a newer
-        one to workers that know it) and `upgrade` (makes arguments of an older version new: it is given them by name, and that
-        version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever).
+        one to workers that know it), `upgrade` (makes arguments of an older version new: it is given them by name, and that
+        version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever) and `steps`
+        (their names in order, each with its share of the time, such as `{"loading": 1, "rendering": 8}`; see
+        `TaskContext.progress`).
 
         Raises ConfigurationError if it cannot run as declared.
 
@@ -316,15 +321,25 @@ class Dumbwaiter:
         return register
 
     def command(
-        self, name: str, argv: Sequence[str], *, publishes: Sequence[str] = (), **terms: Any
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        publishes: Sequence[str] = (),
+        progress: str | re.Pattern[str] | None = None,
+        **terms: Any,
     ) -> TaskHandle[Any, dict[str, Any]]:
         """Register a command. `{name}` in its words becomes a text parameter, `{workdir}` the attempt's directory.
 
         Files named in `publishes` (relative to the work directory) become result files. An exit status other than 0 is a
-        failure. The other terms are those of `task`.
+        failure. `progress` is a regular expression that finds in the lines that it prints how far it is, by named groups:
+        `percent`, `fraction`, or `done` and `total`; `step`; `message`. The other terms are those of `task`.
+
+        Raises ConfigurationError if it cannot run as declared.
 
             still = waiter.command("still", ["ffmpeg", "-i", "{video}", "-frames:v", "1", "still.png"], publishes=["still.png"])
             still.enqueue(video="/media/holiday.mp4")
+            copy = waiter.command("copy", ["rsync", "--info=progress2", "{source}", "{target}"], progress="(?P<percent>[0-9]+)%")
         """
         self._check_terms(name, terms)
         signature = Signature.of_command(name, placeholders(name, argv))
@@ -334,6 +349,7 @@ class Dumbwaiter:
             signature,
             argv=tuple(str(word) for word in argv),
             publishes=tuple(publishes),
+            prints=None if progress is None else pattern_of(name, progress),
             **self._terms(name, terms),
         )
         return TaskHandle(self, self.registry.add(entry))
@@ -351,6 +367,7 @@ class Dumbwaiter:
         "version",
         "upgrade",
         "expires",
+        "steps",
     )
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
@@ -579,6 +596,14 @@ class Dumbwaiter:
     def attempts(self, task_id: str) -> list[Attempt]:
         """The history: every attempt that ended otherwise than in success, and the success that followed one."""
         return self.store.attempts(checked_id(task_id))
+
+    def outlooks(self, tasks: Sequence[Task]) -> list[Outlook]:
+        """What is known of each task beside its row, such as its declared steps: for what shows tasks to people."""
+        return [Outlook(steps=self._step_views(task)) for task in tasks]
+
+    def _step_views(self, task: Task) -> Sequence[StepView]:
+        entry = self.registry.get(task.task_type)
+        return () if entry is None or entry.course is None else entry.course.states(task)
 
     def cancel(self, task_id: str) -> Task:
         """Cancel a task: at once while it waits; while it runs, its worker ends it within a second and the grace time.

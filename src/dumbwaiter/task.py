@@ -162,6 +162,7 @@ class Task:
     payload_version: int = 1
     progress: float = 0.0
     current_step: str | None = None
+    message: str | None = None
     progress_at: datetime | None = None
     estimated_finish_at: datetime | None = None
     error_type: str | None = None
@@ -305,15 +306,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt has come: a fraction from 0 to 1 and the step it is at, in the person's words."""
+    """How far an attempt has come: a fraction from 0 to 1, the step it is at, and a message, in the person's words.
+
+    None is what nobody said anything of; an empty message takes back the one before.
+    """
 
     fraction: float | None = None
     step: str | None = None
+    message: str | None = None
 
     def after(self, later: Progress) -> Progress:
-        """This progress with a later report laid over it; the fraction never goes back."""
+        """This progress with a later report laid over it; the fraction never goes back. A message is of its step alone."""
         known = [value for value in (self.fraction, later.fraction) if value is not None]
-        return Progress(max(known, default=None), later.step if later.step is not None else self.step)
+        step = self.step if later.step is None else later.step
+        message = self.message if later.message is None else later.message
+        if step != self.step and later.message is None and self.message:
+            message = ""
+        return Progress(max(known, default=None), step, message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dumbwaiter.outlook import UNKNOWN, Outlook
 from dumbwaiter.task import Display, Phase, Status, Task
 
 PHASE = "the status in a person's words: a retry waits as `retrying`, not as `pending`"
@@ -116,8 +117,11 @@ class RecentView(View):
     tasks: list[TaskView]
 
 
-def task_view(task: Task, now: datetime, base: str) -> TaskView:
-    """The task at the time `now`; `base` is the path that the task routes stand under, as in `/jobs` for `/jobs/tasks/…`."""
+def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) -> TaskView:
+    """The task at the time `now`; `base` is the path that the task routes stand under, as in `/jobs` for `/jobs/tasks/…`.
+
+    `outlook` is what is known beside its row (`Dumbwaiter.outlooks`).
+    """
     phase = task.phase(now)
     remaining = task.remaining(now)
     url = f"{base}/tasks/{task.id}"
@@ -130,8 +134,8 @@ def task_view(task: Task, now: datetime, base: str) -> TaskView:
         display=task.display(now),
         progress_percentage=percentage(task),
         current_step=task.current_step,
-        steps=[],
-        message=None,
+        steps=[StepView(name=step.name, weight=step.weight, state=step.state) for step in outlook.steps],
+        message=task.message if task.status is Status.RUNNING else None,
         attempt=task.attempt,
         max_attempts=task.max_retry_count + 1,
         retry_at=task.run_at if phase == "retrying" else None,

@@ -163,7 +163,8 @@ def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
 
 
 def shown(waiter: Dumbwaiter, task: Task, request: Request) -> TaskView:
-    return task_view(task, waiter.store.now(), base_of(request))
+    [outlook] = waiter.outlooks([task])
+    return task_view(task, waiter.store.now(), base_of(request), outlook)
 
 
 def too_late(waiter: Dumbwaiter, error: IllegalMove, request: Request) -> Refusal:

@@ -127,7 +127,7 @@ class Running:
         return self._memory
 
     def context(self) -> TaskContext:
-        return TaskContext(self.task, self, self.workdir, self.memory)
+        return TaskContext(self.task, self, self.workdir, self.memory, self.entry.course)
 
     def ask_stop(self, reason: Stop) -> bool:
         """Ask the attempt to end; the first reason stands, except that a lost claim overrides. True if it is new."""

@@ -1,7 +1,7 @@
 """The inside of an isolated process: takes tasks from its socket, runs them one at a time, and answers in JSON.
 
 The worker says `{"run": …}`, `{"stop": reason, "of": [task id, attempt]}` and `{"answer": number, "error": … | null, "value": …}`.
-The child says `{"began": true}`, `{"progress": [fraction, step]}`, `{"mark": [cursor, fraction]}`, `{"publish": number, …}`,
+The child says `{"began": true}`, `{"progress": [fraction, step, message]}`, `{"mark": [cursor, fraction]}`, `{"publish": number, …}`,
 `{"step": number, "ask": …, "of": […]}` and, once for each run, `{"ended": {"result": …} | {"error": …}, "reusable": …, "rss": …}`.
 """
 
@@ -89,7 +89,7 @@ class Desk:
     def _run(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """One task, from its import to what it means in JSON. Nothing that it raises gets out."""
         try:
-            entry = imported(self._reference, order["task"]["task_type"], order["scope"])
+            entry = imported(self._reference, order["task"]["task_type"], order["scope"], order["steps"])
             running = Running(
                 task_from(order["task"]),
                 entry,
@@ -229,7 +229,7 @@ class Desk:
         # both threads report, and an older cursor must not come after a newer one
         with self._reporting:
             if (progress := running.fresh_progress()) is not None:
-                self._channel.send({"progress": [progress.fraction, progress.step]})
+                self._channel.send({"progress": [progress.fraction, progress.step, progress.message]})
             if (mark := running.fresh_mark()) is not None:
                 running.mark_written(mark)
                 self._channel.send({"mark": [mark.value, mark.fraction]})
@@ -265,10 +265,13 @@ class AskedMemory:
 LOST = type_name(LostClaim())
 
 
-def imported(reference: str, task_type: str, scope: str | None) -> TaskType:
+def imported(
+    reference: str, task_type: str, scope: str | None, steps: Mapping[str, float] | None = None
+) -> TaskType:
     """The task type whose function stands at `module:qualname`: as it was registered there, or made of a plain function.
 
-    `scope` is where the worker's application has its scope, for functions that were not registered where they stand.
+    `scope` is where the worker's application has its scope, and `steps` what it declared, for functions that were
+    not registered where they stand.
     Raises what the import raises, ConfigurationError for a thing that is no function.
     """
     found = at(reference)
@@ -285,6 +288,7 @@ def imported(reference: str, task_type: str, scope: str | None) -> TaskType:
         isolate=True,
         reference=reference,
         scope=None if scope is None else at(scope),
+        steps=steps,
     )
 
 

@@ -22,6 +22,7 @@ from dumbwaiter.errors import CommandFailed, ConfigurationError, LostClaim, Task
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.context import Command, CommandResult, Stop
 from dumbwaiter.executors.guardian import LINUX
+from dumbwaiter.executors.printed import told
 from dumbwaiter.executors.tree import CannotStartProcess, Lines, Tree, start_thread
 from dumbwaiter.retry import storable
 
@@ -150,6 +151,11 @@ class CommandExecutor:
         ):
             for line in printed_by(tree, output, lines):
                 log.info("%s: %s", entry.name, line)
+                if (
+                    entry.prints is not None
+                    and (progress := told(entry.prints, line, entry.course)) is not None
+                ):
+                    running.report(progress)
         refuse_if_stopped(running)
         if tree.status != 0:
             raise CommandFailed(

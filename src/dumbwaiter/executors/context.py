@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from dumbwaiter.course import Course
 from dumbwaiter.errors import CommandFailed, InvalidStep, LostClaim, NoTransaction, TaskCancelled
 from dumbwaiter.executors.steps import Memory, Steps, checked_file
+from dumbwaiter.executors.tracking import atracked, counted, fraction_given, tracked
 from dumbwaiter.retry import storable
 from dumbwaiter.settings import LONGEST_KEPT, is_keepable
 from dumbwaiter.task import Progress, Task, clamped
@@ -30,6 +32,10 @@ T = TypeVar("T")
 
 # It becomes a header of the download: type/subtype and parameters (RFC 9110, 8.3.1), in ASCII, on one line.
 CONTENT_TYPE = re.compile(r"(?=.{1,200}\Z)[\w.+!#$&^-]+/[\w.+!#$&^-]+(\s*;[ -~]*)?", re.ASCII)
+
+
+# More is not a few words for the person who waits.
+LONGEST_MESSAGE = 500
 
 
 def silence(_line: str) -> None:
@@ -125,12 +131,21 @@ class TaskContext:
         ctx.publish(ctx.workdir / "report.pdf", filename=f"report-{month}.pdf")
     """
 
-    def __init__(self, task: Task, link: Link, workdir: Path, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        link: Link,
+        workdir: Path,
+        memory: Memory | None = None,
+        course: Course | None = None,
+    ) -> None:
         self._task = task
         self._link = link
         self._workdir = workdir
         self._scope: Any = None
         self._steps = Steps(memory, link.report)
+        self._course = course
+        self._step: str | None = None
         self._result: Any = None
         self._in_transaction = False
 
@@ -173,20 +188,78 @@ class TaskContext:
         self._link.wait(seconds)
         self.check()
 
-    def progress(self, fraction: float | None = None, *, step: str | None = None) -> None:
-        """Report how far the task has come.
+    def progress(
+        self, fraction: float | None = None, *, step: str | None = None, message: str | None = None
+    ) -> None:
+        """Report how far the task has come. Cheap: call it as often as you like, the worker writes twice a second.
 
         `fraction` runs from 0 to 1, never goes back within an attempt, is clamped, and NaN is ignored; 1.0 is shown only
-        when the task has succeeded. `step` is a few words for the person who waits. Cheap: call it as often as you like,
-        the worker writes at most a few times a second.
+        when the task has succeeded. `step` names the part of the work that it is at; `message` is a few words more for the
+        person who waits (at most 500 characters), until the next step begins, or another message takes its place.
+
+        If the task type declares its `steps=`, `step` is one of them and `fraction` the part of that step; without `step` it
+        is of the step that was named last (the first one, until one is named).
+
+        Raises InvalidStep for a step that is not declared, TypeError for a fraction that is no number.
+
+            ctx.progress(0.5, step="rendering", message="picture 20 of 40")
         """
-        shown = None if fraction is None else clamped(fraction)
-        if shown is not None or step is not None:
-            self._link.report(Progress(shown, None if step is None else str(step)[:200]))
+        shown = None if fraction is None else fraction_given(fraction)
+        if self._course is not None and (shown is not None or step is not None):
+            step = self._step = self._step_given(self._course, step)
+            shown = self._course.whole(step, 0.0 if shown is None else shown)
+        if shown is not None:
+            shown = clamped(shown)
+        if shown is not None or step is not None or message is not None:
+            self._link.report(
+                Progress(
+                    shown,
+                    None if step is None else str(step)[:200],
+                    None if message is None else str(message)[:LONGEST_MESSAGE],
+                )
+            )
+
+    def _step_given(self, course: Course, step: str | None) -> str:
+        if step is None:
+            return course.first if self._step is None else self._step
+        return course.names[course.number(step)]
 
     def step(self, name: str) -> None:
-        """Say which step the task is at, in the words of the person who waits."""
+        """Say which step the task is at, in the words of the person who waits. Raises InvalidStep as `progress` does."""
         self.progress(step=name)
+
+    def track(
+        self, items: Iterable[T], total: int | None = None, *, start: int = 0, step: str | None = None
+    ) -> Iterator[T]:
+        """The items, one after the other, with progress reported as they go, and a stop heeded between two of them.
+
+        `total` is how many there are, by default `len(items)`; `start` how many of those were done before (by an earlier
+        attempt). With `step` the items are that step, and with declared steps that much of the whole; without, all of the
+        work or of the step named last.
+
+        Raises TypeError if nobody knows how many there are, ValueError for numbers below 0, InvalidStep; and, between two
+        items, TaskCancelled or LostClaim when the attempt should end.
+
+            for page in ctx.track(pages, step="rendering"):
+                draw(page, into=ctx.workdir)
+        """
+        number = counted(items, total, start)
+        if step is not None:
+            self.step(step)
+        return tracked(self, items, number, start)
+
+    def atrack(
+        self, items: AsyncIterable[T], total: int, *, start: int = 0, step: str | None = None
+    ) -> AsyncIterator[T]:
+        """`track` for what is iterated by `async for`; `total` must be given.
+
+        async for row in ctx.atrack(rows, total=count):
+            await copy(row)
+        """
+        number = counted(items, total, start)
+        if step is not None:
+            self.step(step)
+        return atracked(self, items, number, start)
 
     def publish(
         self,

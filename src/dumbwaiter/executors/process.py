@@ -337,6 +337,7 @@ class Dialog:
             "workdir": str(self._running.workdir),
             "tag": tag,
             "scope": importable(self._running.entry),
+            "steps": self._running.entry.steps,
             "limit": None if self._running.memory is None else self._running.memory.limit,
         }
         # a child that is dead by now is found out by its silence
@@ -357,8 +358,7 @@ class Dialog:
         if "began" in message:
             self.began = True
         elif "progress" in message:
-            fraction, step = message["progress"]
-            self._running.report(Progress(fraction, step))
+            self._running.report(Progress(*message["progress"]))
         elif "mark" in message:
             value, fraction = message["mark"]
             # an attempt that lost its task is being ended anyway

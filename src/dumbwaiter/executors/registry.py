@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from dumbwaiter.course import Course, course
 from dumbwaiter.errors import ConfigurationError, UnknownTaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry, storable
@@ -51,6 +52,8 @@ class TaskType:
     version: int = 1
     upgrade: Upgrade | None = None
     expires: timedelta | None = timedelta(hours=24)
+    steps: Mapping[str, float] | None = None
+    prints: re.Pattern[str] | None = None
 
     def arguments(self, task: Task) -> dict[str, Any]:
         """The task's arguments as the function takes them, those of an older version made new.
@@ -83,6 +86,11 @@ class TaskType:
     def in_process(self) -> bool:
         """It runs within the worker's own process: a crash of the one ends the other."""
         return self.executor in ("coroutine", "thread")
+
+    @cached_property
+    def course(self) -> Course | None:
+        """Its declared steps. Raises ConfigurationError for what cannot be steps."""
+        return course(self.name, self.steps)
 
     @cached_property
     def all_needs(self) -> Mapping[str, float]:
@@ -126,6 +134,8 @@ class Registry:
         if entry.max_memory is not None:
             refuse_unlimitable(entry, entry.max_memory)
         refuse_unversioned(entry.name, entry.version, entry.upgrade)
+        # raises what is wrong with it
+        _ = entry.course
         if entry.isolate and entry.argv is None:
             refuse_unimportable(entry)
         entry.signature.prepare()

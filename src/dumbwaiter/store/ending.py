@@ -29,6 +29,10 @@ LET_GO: dict[str, Any] = {
 }
 
 
+# What the next attempt has not said yet.
+NOT_YET = ("current_step", "message", "progress_at")
+
+
 def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> Status | None:
     """Write what the end of an attempt means. The status the task has now, or None if the attempt did not own it any more.
 
@@ -122,7 +126,7 @@ def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
         "user_message": text(outcome.user_message, MESSAGE_LIMIT),
     }
     final = {"status": outcome.status.value, "finished_at": now, "active_key": None}
-    again = {"status": Status.PENDING.value, "progress": 0.0, "current_step": None, "progress_at": None}
+    again = {"status": Status.PENDING.value, "progress": 0.0, **dict.fromkeys(NOT_YET)}
     match outcome.kind:
         case Kind.SUCCEED:
             return final | told | {"result": outcome.result, "progress": 1.0}

@@ -82,6 +82,8 @@ def report(db: Database, connection: Connection, reports: Sequence[Report], now:
             values["progress"] = sa.case((further, tasks.c.progress), else_=fraction)
         if entry.progress.step is not None:
             values["current_step"] = storable(entry.progress.step)[:200]
+        if entry.progress.message is not None:
+            values["message"] = storable(entry.progress.message)[:500] or None
         if entry.remaining is not None:
             values["estimated_finish_at"] = moved(now, entry.remaining, db.dialect)
         fence = entry.task.fence

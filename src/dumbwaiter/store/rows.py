@@ -163,6 +163,7 @@ KNOWN_TO_A_CLAIM: Mapping[str, Any] = {
     "result": None,
     "progress": 0.0,
     "current_step": None,
+    "message": None,
     "progress_at": None,
     "estimated_finish_at": None,
     "finished_at": None,

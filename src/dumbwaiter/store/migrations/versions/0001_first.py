@@ -85,6 +85,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("progress", sa.Double, nullable=False),
         sa.Column("current_step", Name(200)),
+        sa.Column("message", Name(500)),
         sa.Column("progress_at", Timestamp),
         sa.Column("estimated_finish_at", Timestamp),
         sa.Column("error_type", Name(200)),

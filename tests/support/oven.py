@@ -1,0 +1,33 @@
+"""Tasks that tell how far they are, step by step, each in its own kind of executor."""
+
+from __future__ import annotations
+
+import sys
+
+from dumbwaiter import Dumbwaiter, TaskContext
+
+STEPS = {"mixing": 1, "baking": 8, "icing": 1}
+waiter = Dumbwaiter()
+
+
+@waiter.task("bake", steps=STEPS)
+def bake(ctx: TaskContext) -> None:
+    ctx.progress(0.5, step="baking", message="cake 2 of 4")
+    ctx.sleep(600)
+
+
+@waiter.task("bake-alone", isolate=True, steps=STEPS)
+def bake_alone(ctx: TaskContext) -> None:
+    bake(ctx)
+
+
+bake_by_command = waiter.command(
+    "bake-by-command",
+    [
+        sys.executable,
+        "-uc",
+        "import time; print('preheated'); print('baking: 50 % cake 2 of 4'); print('burning: what'); time.sleep(600)",
+    ],
+    steps=STEPS,
+    progress=r"(?P<step>\w+): (?P<percent>\d+) % (?P<message>.*)",
+)
