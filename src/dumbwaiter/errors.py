@@ -12,6 +12,9 @@ DumbwaiterError
 │   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
 │   ├── RequestKeyReused          one Idempotency-Key, two different bodies
 │   ├── InvalidStep               a step's name or value cannot be kept
+│   ├── UnknownUpload             there is no such upload, or it is not the task's
+│   ├── UploadConflict            the upload is not at the point where that can be done
+│   ├── UploadTooLarge            the upload has more bytes than one may have
 │   └── IllegalMove               the task's status does not allow that move
 ├── StoreError                    the database said something that nobody can act on but its operator
 │   ├── DatabaseUnavailable       the database cannot be reached or used just now
@@ -136,6 +139,35 @@ class InvalidStep(RefusedError):
 
     # the next attempt would say the same
     transient = False
+
+
+class UnknownUpload(RefusedError):
+    """There is no upload of that id: it never was, has expired, or is not this owner's or this task's."""
+
+    transient = False
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"there is no upload {upload_id}, or not for this owner; or it has expired")
+        self.upload_id = upload_id
+
+
+class UploadConflict(RefusedError):
+    """The upload is not at the point where that can be done: `why` tells, as a sentence about "it"."""
+
+    transient = False
+
+    def __init__(self, upload_id: str, why: str) -> None:
+        super().__init__(f"upload {upload_id}: {why}")
+        self.upload_id = upload_id
+        self.why = why
+
+
+class UploadTooLarge(RefusedError):
+    """An upload has more than `limit` bytes, which `max_upload` sets."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"an upload may have {limit:,} bytes at most; DUMBWAITER_MAX_UPLOAD sets that")
+        self.limit = limit
 
 
 class StoreError(DumbwaiterError):

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import DuplicateTask, InvalidOption, KeyContended, RequestKeyReused
 from dumbwaiter.retry import storable
+from dumbwaiter.store import uploads
 from dumbwaiter.store.dialects import PATIENCE, STAYED_LOCKED, Instant, moved
 from dumbwaiter.store.ending import FARTHEST, cancel_pending, request_cancel
 from dumbwaiter.store.rows import Bodies, Database, NewTask, next_key, to_task
@@ -29,8 +30,21 @@ def enqueue(
 ) -> tuple[str, bool]:
     """The id of the task that the caller should look at, and whether it is the new one.
 
-    `own` says that the transaction is ours, not the caller's. Raises DuplicateTask, RequestKeyReused, KeyContended.
+    `own` says that the transaction is ours, not the caller's. Raises DuplicateTask, RequestKeyReused, KeyContended, and
+    UnknownUpload or UploadConflict for uploads that it may not have.
     """
+    if not new.uploads:
+        return insert(db, connection, new, now, own=own)
+    uploads.take(db, connection, new.uploads, new.owner, now)
+    task_id, created = insert(db, connection, new, now, own=own)
+    if created:
+        uploads.use(db, connection, [(task_id, one) for one in new.uploads])
+    return task_id, created
+
+
+def insert(
+    db: Database, connection: Connection, new: NewTask, now: Instant, *, own: bool
+) -> tuple[str, bool]:
     if new.active_key is None and new.request_key is None:
         return insert_plain(db, connection, new, now)
     with db.dialect.patient(connection, own=own):
@@ -280,7 +294,7 @@ def asked_for(new: NewTask) -> dict[str, Any]:
 
 def is_plain(new: NewTask) -> bool:
     """It has no key of any kind, so there is nothing to look for before it is inserted, and it may start at once."""
-    return new.at_once and new.business_key is None and new.request_key is None
+    return new.at_once and new.business_key is None and new.request_key is None and not new.uploads
 
 
 def inserting_one(

@@ -54,6 +54,8 @@ class NewTask:
     max_retry_count: int = 3
     max_crash_count: int = 3
     retry_of: str | None = None
+    # that it needs: checked and kept for it in the transaction that inserts it
+    uploads: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     # the payload as its JSON text, from whoever has made that already
     body: str | None = None

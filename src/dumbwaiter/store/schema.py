@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -89,6 +91,18 @@ class Schema:
                 "set DUMBWAITER_ENV, or give the process its own database"
             )
 
+    @cached_property
+    def secret(self) -> str:
+        """What links and tokens are signed with: the setting, or what was drawn at random when the tables were made.
+
+        In the table, so that all servers agree and none forgets it with a restart.
+        """
+        if self._settings.secret:
+            return self._settings.secret
+        self.ensure()
+        with self._connections.reading() as connection:
+            return str(connection.execute(sa.select(self._tables.installation.c.secret)).scalar_one())
+
     def migrate(self) -> list[str]:
         """Bring the tables up to date, whoever else tries at the same time. The revisions that were applied."""
         before = self.revision()
@@ -161,6 +175,7 @@ class Schema:
             row = {
                 "id": INSTALLED,
                 "environment": self._settings.env,
+                "secret": secrets.token_urlsafe(32),
                 "installed_at": self._connections.dialect.now(),
             }
             connection.execute(sa.insert(installation).values(row))

@@ -54,6 +54,7 @@ from dumbwaiter.store.rows import (
 from dumbwaiter.store.schema import Schema
 from dumbwaiter.store.tables import Tables
 from dumbwaiter.store.types import as_text
+from dumbwaiter.store.uploads import UploadTable, take, use
 from dumbwaiter.task import Attempt, Fence, KeptFile, Mark, Outcome, Recalled, ResultFile, Status, Task
 
 log = logging.getLogger("dumbwaiter")
@@ -101,6 +102,7 @@ class Store:
         self.tables = Tables(settings.table_prefix, settings.schema, self.connections.dialect.name)
         self.db = Database(self.tables, self.connections.dialect)
         self.schema = Schema(self.connections, self.tables, settings)
+        self.uploads = UploadTable(self.connections, self.db, self.schema)
         self._callers = Callers(self.connections, self.tables)
         self._listeners: list[Callable[[str], None]] = []
         self.fronts = Fronts()
@@ -259,19 +261,23 @@ class Store:
         new: NewTask,
         bodies: Sequence[tuple[str, str]],
         *,
+        uses: Sequence[tuple[str, str]] = (),
         connection: Any = None,
         now: datetime | None = None,
     ) -> None:
-        """Insert tasks of one kind, all of them or none: `new` with each of these ids and arguments (as JSON text)."""
+        """Insert tasks of one kind, all of them or none: `new` with each of these ids and arguments (as JSON text).
+
+        `uses` are pairs of a task and an upload that it is to have. Raises InvalidOption, UnknownUpload, UploadConflict.
+        """
         enqueueing.refuse_unstorable(new)
         self.schema.ensure()
         if connection is not None:
             with self._callers.borrowed(connection) as theirs, explained():
-                self._enqueue_many(theirs, new, bodies, now)
+                self._enqueue_many(theirs, new, bodies, uses, now)
             return
         told = self.hints.take()
         try:
-            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, now, telling=told))
+            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, uses, now, telling=told))
         except DatabaseUnavailable as error:
             # the commit may have come through all the same, and then all of them are there
             if not broke(error) or not self._exists(bodies[0][0], lost=error):
@@ -286,12 +292,17 @@ class Store:
         connection: Connection,
         new: NewTask,
         bodies: Sequence[tuple[str, str]],
+        uses: Sequence[tuple[str, str]],
         given: datetime | None,
         *,
         telling: bool = True,
     ) -> None:
         with patience.allowing(BATCH_SECONDS):
+            if uses:
+                take(self.db, connection, [one for _, one in uses], new.owner, self.db.now(given))
             enqueueing.insert_many(self.db, connection, new, bodies, self.db.now(given))
+            if uses:
+                use(self.db, connection, uses)
         if telling:
             self._announce(connection, [new.queue])
 

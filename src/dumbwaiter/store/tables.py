@@ -48,6 +48,8 @@ class Tables:
         self.attempts = self._attempts()
         self.files = self._files()
         self.uploads = self._uploads()
+        self.upload_parts = self._upload_parts()
+        self.upload_uses = self._upload_uses()
         self.steps = self._steps()
         self.workers = self._workers()
         self.queues = self._queues()
@@ -216,21 +218,42 @@ class Tables:
         return table
 
     def _uploads(self) -> sa.Table:
-        return self._table(
+        table = self._table(
             "uploads",
             sa.Column("id", Id, primary_key=True),
             sa.Column("owner", Name(200)),
             sa.Column("filename", Name(200), nullable=False),
-            sa.Column("content_type", Name(200)),
+            sa.Column("content_type", Name(200), nullable=False),
+            # as announced; once it is complete: as it is
             sa.Column("size", sa.BigInteger),
             sa.Column("sha256", Hash),
-            sa.Column("object_key", Name(700), nullable=False),
-            sa.Column("parts", Json),
-            sa.Column("task_id", Id),
+            sa.Column("object_key", Name(700)),
             sa.Column("created_at", Timestamp, nullable=False),
             sa.Column("completed_at", Timestamp),
+            # null while a task has it
             sa.Column("expires_at", Timestamp),
         )
+        sa.Index(f"{self.prefix}uploads_expiry", table.c.expires_at)
+        return table
+
+    def _upload_parts(self) -> sa.Table:
+        return self._table(
+            "upload_parts",
+            sa.Column("upload_id", Id, primary_key=True),
+            sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("size", sa.BigInteger, nullable=False),
+            sa.Column("sha256", Hash, nullable=False),
+            sa.Column("object_key", Name(700), nullable=False),
+        )
+
+    def _upload_uses(self) -> sa.Table:
+        table = self._table(
+            "upload_uses",
+            sa.Column("task_id", Id, primary_key=True),
+            sa.Column("upload_id", Id, primary_key=True),
+        )
+        sa.Index(f"{self.prefix}upload_uses_upload", table.c.upload_id)
+        return table
 
     def _steps(self) -> sa.Table:
         return self._table(
@@ -287,5 +310,7 @@ class Tables:
             "installation",
             sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("environment", Name(100), nullable=False),
+            # signs links and tokens where the settings name no other
+            sa.Column("secret", sa.String(64), nullable=False),
             sa.Column("installed_at", Timestamp, nullable=False),
         )

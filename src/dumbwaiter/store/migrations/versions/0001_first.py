@@ -30,7 +30,19 @@ def downgrade() -> None:
 def first_tables() -> sa.MetaData:
     installed = context.config.attributes["tables"]
     metadata = sa.MetaData(schema=installed.schema)
-    for table in (tasks, attempts, files, uploads, steps, workers, queues, schedules, installation):
+    for table in (
+        tasks,
+        attempts,
+        files,
+        uploads,
+        upload_parts,
+        upload_uses,
+        steps,
+        workers,
+        queues,
+        schedules,
+        installation,
+    ):
         table(metadata, installed.prefix)
     return metadata
 
@@ -203,23 +215,46 @@ def files(metadata: sa.MetaData, prefix: str) -> None:
 
 
 def uploads(metadata: sa.MetaData, prefix: str) -> None:
-    define(
+    table = define(
         metadata,
         prefix,
         "uploads",
         sa.Column("id", Id, primary_key=True),
         sa.Column("owner", Name(200)),
         sa.Column("filename", Name(200), nullable=False),
-        sa.Column("content_type", Name(200)),
+        sa.Column("content_type", Name(200), nullable=False),
         sa.Column("size", sa.BigInteger),
         sa.Column("sha256", Hash),
-        sa.Column("object_key", Name(700), nullable=False),
-        sa.Column("parts", Json),
-        sa.Column("task_id", Id),
+        sa.Column("object_key", Name(700)),
         sa.Column("created_at", Timestamp, nullable=False),
         sa.Column("completed_at", Timestamp),
         sa.Column("expires_at", Timestamp),
     )
+    sa.Index(f"{prefix}uploads_expiry", table.c.expires_at)
+
+
+def upload_parts(metadata: sa.MetaData, prefix: str) -> None:
+    define(
+        metadata,
+        prefix,
+        "upload_parts",
+        sa.Column("upload_id", Id, primary_key=True),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Column("sha256", Hash, nullable=False),
+        sa.Column("object_key", Name(700), nullable=False),
+    )
+
+
+def upload_uses(metadata: sa.MetaData, prefix: str) -> None:
+    table = define(
+        metadata,
+        prefix,
+        "upload_uses",
+        sa.Column("task_id", Id, primary_key=True),
+        sa.Column("upload_id", Id, primary_key=True),
+    )
+    sa.Index(f"{prefix}upload_uses_upload", table.c.upload_id)
 
 
 def steps(metadata: sa.MetaData, prefix: str) -> None:
@@ -291,5 +326,6 @@ def installation(metadata: sa.MetaData, prefix: str) -> None:
         "installation",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("environment", Name(100), nullable=False),
+        sa.Column("secret", sa.String(64), nullable=False),
         sa.Column("installed_at", Timestamp, nullable=False),
     )
