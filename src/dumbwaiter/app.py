@@ -190,7 +190,7 @@ class TaskHandle(Generic[P, R]):
             task = export_orders.enqueue(customer_id=7, month="2026-11")
         """
         arguments = self.entry.signature.bind(args, kwargs, options=Options.__dataclass_fields__)
-        return self._waiter._enqueue(self.entry, arguments, self._options)
+        return self._waiter._enqueue(self.entry, arguments, self._options)[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """`enqueue` for coroutines."""
@@ -407,6 +407,17 @@ class Dumbwaiter:
 
         Raises UnknownTaskType, InvalidArguments, InvalidOption, DuplicateTask, RequestKeyReused, StoreError.
         """
+        return self.enqueue_or_get(task_type, arguments, strict=strict, **options)[0]
+
+    def enqueue_or_get(
+        self,
+        task_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        strict: bool = False,
+        **options: Any,
+    ) -> tuple[Task, bool]:
+        """`enqueue`, which also tells whether the task is new: False if a key, or the same request before, stood for it."""
         return self._enqueue(self.registry[task_type], arguments or {}, said(**options), strict=strict)
 
     async def aenqueue(
@@ -441,17 +452,16 @@ class Dumbwaiter:
 
     def _enqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
-    ) -> Task:
+    ) -> tuple[Task, bool]:
         payload, body = self._payload(entry, arguments, strict=strict)
         new = self._new_task(entry, payload, options, body)
-        task, _ = self.store.enqueue(new, connection=options.connection)
-        return task
+        return self.store.enqueue(new, connection=options.connection)
 
     async def _aenqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> Task:
         return await self._on_connection(
-            options, lambda chosen: self._enqueue(entry, arguments, chosen, strict=strict)
+            options, lambda chosen: self._enqueue(entry, arguments, chosen, strict=strict)[0]
         )
 
     async def _on_connection(self, options: Options, core: Callable[[Options], T]) -> T:
@@ -592,6 +602,19 @@ class Dumbwaiter:
             limit=limit,
             before=before,
         )
+
+    def latest(self, task_type: str, key: str, *, owner: str | None = None) -> Task | None:
+        """The owner's newest task of that type under that business key, with its files; None if there is none.
+
+        task = waiter.latest("video-export", "order-42", owner="ada")
+        """
+        return self.store.latest(task_type, key, owner)
+
+    def recent(
+        self, *, owner: str | None = None, task_type: str | None = None, limit: int = 20
+    ) -> list[Task]:
+        """The owner's newest tasks with their files, the newest first. Without an owner: those that belong to nobody."""
+        return self.store.recent(owner, task_type=task_type, limit=limit)
 
     def attempts(self, task_id: str) -> list[Attempt]:
         """The history: every attempt that ended otherwise than in success, and the success that followed one."""

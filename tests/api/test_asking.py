@@ -150,8 +150,10 @@ def test_the_routes_are_described_in_openapi(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
 
     assert set(paths) == {
+        "/tasks",
         "/tasks/{task_type}",
         "/tasks/{task_id}",
+        "/tasks/{task_id}/progress",
         "/tasks/{task_id}/files/{name}",
         "/tasks/{task_id}/cancel",
         "/tasks/{task_id}/retry",

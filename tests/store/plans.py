@@ -98,6 +98,9 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
             [Finish(one, Outcome.succeeded()) for one in held[1:8]], now=at(60)
         ),
         "queues": store.queues_with_work,
+        "latest of a key": lambda: store.latest("t", "order-42", "ada"),
+        "recent of an owner": lambda: store.recent("ada"),
+        "versions": lambda: store.versions([one.id for one in held]),
     }
 
 
@@ -121,6 +124,9 @@ SERVED = {
     "finish": "pkey",
     "finish many": "pkey",
     "queues": "ready",
+    "latest of a key": "key",
+    "recent of an owner": "owner",
+    "versions": "pkey",
 }
 
 
@@ -192,7 +198,7 @@ def sqlite_faults(store: Store, name: str, plan: str) -> Iterator[str]:
 
 
 def mysql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
-    ours = {"finish": "PRIMARY", "finish many": "PRIMARY", "beat": "tasks_worker_full"}
+    ours = {"finish": "PRIMARY", "finish many": "PRIMARY", "versions": "PRIMARY", "beat": "tasks_worker_full"}
     served = ours.get(name, f"tasks_{SERVED[name]}_full")
     if served not in plan.split("key_len")[-1]:
         yield f"not by {served}"

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import Request
 
 from dumbwaiter import strict_json
-from dumbwaiter.api.problems import Refusal
+from dumbwaiter.api.refusals import Refusal
 
 JSON_OBJECT = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
@@ -34,14 +35,37 @@ def refuse_other_media(headers: Mapping[str, str]) -> None:
 
     A program may leave the header out; browsers can be told by the headers that only they send.
     """
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given == "application/json" or given.endswith("+json"):
+    if says_json(headers):
         return
-    if given or "origin" in headers or "sec-fetch-site" in headers:
+    if headers.get("content-type", "").strip() or "origin" in headers or "sec-fetch-site" in headers:
         raise Refusal(
             415,
             "unsupported-media-type",
             "Send a JSON object with the header Content-Type: application/json.",
+        )
+
+
+def says_json(headers: Mapping[str, str]) -> bool:
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return given == "application/json" or given.endswith("+json")
+
+
+def refuse_strange_pages(headers: Mapping[str, str]) -> None:
+    """What a browser sends for a page of another site, with this site's cookies, must not change anything.
+
+    Browsers say where a request comes from; programs do not, and have no cookies that a page could borrow. A page of
+    another site that may ask us says `Content-Type: application/json`, which the browser sends only if we allowed it (CORS).
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        strange = site not in ("same-origin", "none")
+    else:
+        strange = origin is not None and urlsplit(origin).netloc != headers.get("host")
+    if strange and not says_json(headers):
+        raise Refusal(
+            403,
+            "cross-site",
+            "A page of another site cannot ask for this, unless it says Content-Type: application/json and CORS allows it.",
         )
 
 

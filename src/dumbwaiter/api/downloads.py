@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from dumbwaiter.api.problems import Refusal
+from dumbwaiter.api.refusals import Refusal
 from dumbwaiter.errors import FileGone
 from dumbwaiter.files import FileStore, content_disposition
 from dumbwaiter.task import ResultFile, Task

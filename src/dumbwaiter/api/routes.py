@@ -1,20 +1,25 @@
-"""The routes of the HTTP door. Each asks the owner first: what belongs to somebody else does not exist."""
+"""The routes of the HTTP door in FastAPI. Each asks the owner first; what it then does is in `answers`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from dumbwaiter.api import downloads
-from dumbwaiter.api.bodies import JSON_OBJECT, body_of
-from dumbwaiter.api.models import TaskView, task_view
-from dumbwaiter.api.problems import ProblemRoute, Refusal, problems
+from dumbwaiter.api import answers, downloads
+from dumbwaiter.api.answers import Answer, Wanted, found
+from dumbwaiter.api.bodies import JSON_OBJECT, body_of, refuse_strange_pages
+from dumbwaiter.api.models import LatestView, ProgressView, RecentView, TaskView
+from dumbwaiter.api.problems import ProblemRoute, problems
+from dumbwaiter.api.refusals import Refusal
 from dumbwaiter.app import Dumbwaiter
-from dumbwaiter.errors import IllegalMove, UnknownTask, UnknownTaskType
-from dumbwaiter.task import Task
+from dumbwaiter.store.rows import OnDuplicate
 
 # Names the owner of a request, or raises HTTPException; a dependency as FastAPI has them.
 Owner = Callable[[Request], Awaitable[str | None]]
+
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "it has not changed"}}
+KEY = Query(min_length=1, max_length=200, description="the page's own name for the work, such as `order-42`")
+MOST_TASKS = 100
 
 
 def task_routes(waiter: Dumbwaiter, owner: Owner) -> APIRouter:
@@ -23,66 +28,93 @@ def task_routes(waiter: Dumbwaiter, owner: Owner) -> APIRouter:
     `owner` names the owner of a request. A task is reachable only by its owner; who is nobody reaches those of nobody.
     """
     router = APIRouter(prefix="/tasks", route_class=ProblemRoute, tags=["tasks"])
-    add_asking(router, waiter, owner)
+    add_enqueue(router, waiter, owner)
+    add_lists(router, waiter, owner)
+    add_looks(router, waiter, owner)
     add_files(router, waiter, owner)
     add_moves(router, waiter, owner)
     return router
 
 
-def add_asking(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
-    """Enqueue a task, and ask how it stands."""
+def add_enqueue(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
+    """Ask for a task."""
     who, given = Depends(owner_of_request), Depends(body_of(waiter.settings.max_payload))
 
     @router.post(
         "/{task_type}",
         status_code=202,
-        responses=problems(400, 404, 413, 415, 422)
-        | {200: {"model": TaskView, "description": "asked for before"}},
+        response_model=TaskView,
+        responses=problems(400, 404, 409, 413, 415, 422)
+        | {200: {"model": TaskView, "description": "there is one already"}},
         openapi_extra=JSON_OBJECT,
     )
     def enqueue(
         task_type: str,
         *,
         request: Request,
-        response: Response,
         owner: Annotated[str | None, who],
         arguments: Annotated[dict[str, Any], given],
-        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
-    ) -> TaskView:
+        business_key: Annotated[str | None, KEY] = None,
+        on_duplicate: Annotated[
+            OnDuplicate, Query(description="what to do if a task with this business_key is active")
+        ] = "return",
+        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    ) -> Response:
         """Enqueue a task of a type that is open to HTTP. The body is a JSON object of its arguments."""
-        entry = waiter.registry.get(task_type)
-        if entry is None or not entry.http:
-            raise UnknownTaskType(task_type)
-        asked_at = waiter.store.now()
-        task = waiter.enqueue(task_type, arguments, strict=True, owner=owner, request_key=idempotency_key)
-        view = shown(waiter, task, request)
-        response.headers["Location"] = view.links.self
-        if idempotency_key is not None and task.created_at < asked_at:
-            response.status_code = 200
-            response.headers["Idempotent-Replayed"] = "true"
-        return view
+        wanted = Wanted(business_key, on_duplicate, idempotency_key)
+        return sent(answers.enqueue(waiter, task_type, arguments, wanted, owner=owner, base=base_of(request)))
 
-    @router.get(
-        "/{task_id}",
-        responses=problems(404, 422) | {304: {"description": "it has not changed"}},
-        response_model=TaskView,
-    )
+
+def add_lists(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
+    """The latest task of a key, and the recent ones."""
+    who = Depends(owner_of_request)
+
+    @router.get("", responses=problems(400, 422) | UNCHANGED, response_model=LatestView | RecentView)
+    def tasks(
+        *,
+        request: Request,
+        owner: Annotated[str | None, who],
+        task_type: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+        business_key: Annotated[str | None, KEY] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_TASKS)] = 20,
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """Your newest tasks; with `task_type` and `business_key`, your newest task of that key alone."""
+        base = base_of(request)
+        if business_key is None:
+            answer = answers.recent(waiter, owner=owner, base=base, task_type=task_type, limit=limit)
+        elif task_type is None:
+            raise Refusal(400, "no-task-type", "business_key names the task of a type: give task_type too.")
+        else:
+            answer = answers.latest(waiter, task_type, business_key, owner=owner, base=base)
+        return sent(answer, if_none_match)
+
+
+def add_looks(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
+    """How a task stands."""
+    who = Depends(owner_of_request)
+
+    @router.get("/{task_id}", responses=problems(404, 422) | UNCHANGED, response_model=TaskView)
     def look(
         task_id: str,
         *,
         request: Request,
-        response: Response,
         owner: Annotated[str | None, who],
         if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Any:
+    ) -> Response:
         """How a task stands. Ask with `If-None-Match` to hear only of changes."""
-        task = found(waiter, task_id, owner)
-        view = shown(waiter, task, request)
-        headers = {"ETag": tag(task, view), "Cache-Control": "private, no-cache"}
-        if downloads.matches(if_none_match, headers["ETag"]):
-            return Response(status_code=304, headers=headers)
-        response.headers.update(headers)
-        return view
+        return sent(answers.look(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
+
+    @router.get("/{task_id}/progress", responses=problems(404, 422) | UNCHANGED, response_model=ProgressView)
+    def glance(
+        task_id: str,
+        *,
+        request: Request,
+        owner: Annotated[str | None, who],
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """How far a task is: the little that a page asks for again and again."""
+        return sent(answers.glance(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
 
 
 def add_files(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
@@ -120,69 +152,37 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
 
     @router.post(
         "/{task_id}/cancel",
+        response_model=TaskView,
         responses=problems(404, 409, 422) | {202: {"model": TaskView, "description": "asked to stop"}},
     )
-    def cancel(
-        task_id: str, *, request: Request, response: Response, owner: Annotated[str | None, who]
-    ) -> TaskView:
+    def cancel(task_id: str, *, request: Request, owner: Annotated[str | None, who]) -> Response:
         """Cancel a task: at once if it waits (200), within a second or so if it runs (202)."""
-        found(waiter, task_id, owner)
-        try:
-            task = waiter.cancel(task_id)
-        except IllegalMove as error:
-            raise too_late(waiter, error, request) from None
-        response.status_code = 200 if task.status.final else 202
-        return shown(waiter, task, request)
+        refuse_strange_pages(request.headers)
+        return sent(answers.cancel(waiter, task_id, owner=owner, base=base_of(request)))
 
-    @router.post("/{task_id}/retry", status_code=202, responses=problems(404, 409, 422))
+    @router.post(
+        "/{task_id}/retry", status_code=202, response_model=TaskView, responses=problems(404, 409, 422)
+    )
     def retry(
-        task_id: str,
-        *,
-        request: Request,
-        response: Response,
-        owner: Annotated[str | None, who],
-        force: bool = False,
-    ) -> TaskView:
+        task_id: str, *, request: Request, owner: Annotated[str | None, who], force: bool = False
+    ) -> Response:
         """Make a finished task again, as a new one; with `force` even if its result is still good."""
-        found(waiter, task_id, owner)
-        try:
-            task = waiter.retry(task_id, force=force)
-        except IllegalMove as error:
-            raise too_late(waiter, error, request) from None
-        view = shown(waiter, task, request)
-        response.headers["Location"] = view.links.self
-        return view
+        refuse_strange_pages(request.headers)
+        return sent(answers.retry(waiter, task_id, owner=owner, base=base_of(request), force=force))
 
 
-def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
-    """The task, if it is this owner's. A 403 would say that the task exists, so a stranger's is a 404."""
-    task = waiter.get(task_id)
-    if task.owner != owner:
-        raise UnknownTask(task_id)
-    return task
-
-
-def shown(waiter: Dumbwaiter, task: Task, request: Request) -> TaskView:
-    [outlook] = waiter.outlooks([task])
-    return task_view(task, waiter.store.now(), base_of(request), outlook)
-
-
-def too_late(waiter: Dumbwaiter, error: IllegalMove, request: Request) -> Refusal:
-    """A move that the task's status does not allow, told with the task as it stands."""
-    task = waiter.get(error.task.id)
-    view = shown(waiter, task, request)
-    detail = f"Cannot {error.move} this task: it {task.in_words}."
-    if error.move == "retry" and view.display == "ready":
-        detail += " Its result is still good; ?force=true makes it again all the same."
-    return Refusal(409, "not-possible-now", detail, task=view.model_dump(mode="json"))
+def sent(answer: Answer, if_none_match: str | None = None) -> Response:
+    """The answer, or that the client has it already."""
+    headers = dict(answer.headers)
+    if answer.tag is not None:
+        headers["ETag"] = answer.tag
+        if downloads.matches(if_none_match, answer.tag):
+            return Response(status_code=304, headers=headers)
+    return Response(answer.view.model_dump_json(), answer.status, headers, media_type="application/json")
 
 
 def base_of(request: Request) -> str:
-    """The path before `/tasks/…`: taken from the request, so that it is right under any prefix, mount or proxy path."""
-    path = request.url.path
-    return path[: path.rindex("/tasks/")]
-
-
-def tag(task: Task, view: TaskView) -> str:
-    """Weak, since the estimate moves with time. The phase and the files are in it: both change when a time passes."""
-    return f'W/"{task.id}.{task.version}.{view.phase}.{len(view.files)}"'
+    """The path before `/tasks…`: taken from the request, so that it is right under any prefix, mount or proxy path."""
+    template = str(request.scope["route"].path)
+    _, _, below = template.rpartition("/tasks")
+    return request.url.path.rsplit("/", below.count("/") + 1)[0]

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, OutcomeUnknown, UnknownTask
 from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
-from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, patience, steps, waking
+from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, looking, patience, steps, waking
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Concern, Want
 from dumbwaiter.store.connections import (
@@ -105,6 +105,7 @@ class Store:
         self.uploads = UploadTable(self.connections, self.db, self.schema)
         self._callers = Callers(self.connections, self.tables)
         self._listeners: list[Callable[[str], None]] = []
+        self._watchers: list[Callable[[Sequence[str]], None]] = []
         self.fronts = Fronts()
         self.hints = Hints(self._tell) if self.kind == "postgresql" else NoHints()
 
@@ -135,6 +136,11 @@ class Store:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    def on_change(self, listener: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call the listener with the ids of tasks that this process ended or cancelled. Returns how to stop that."""
+        self._watchers.append(listener)
+        return lambda: self._watchers.remove(listener)
+
     @property
     def hinted(self) -> bool:
         """Whether a listener hears of what other processes enqueue, here and now and for later."""
@@ -160,6 +166,10 @@ class Store:
         """Wake workers elsewhere, for what has been committed."""
         with self.connections.for_a_request(), self.connections.single() as connection:
             self._announce(connection, queues)
+
+    def _changed(self, task_ids: Sequence[str]) -> None:
+        for watcher in list(self._watchers):
+            watcher(task_ids)
 
     def _woken(self, queues: Sequence[str]) -> None:
         for queue in queues:
@@ -332,6 +342,7 @@ class Store:
         if task is None:
             raise UnknownTask(task_id)
         self._woken([task.queue])
+        self._changed([task_id])
         return task
 
     @for_a_request
@@ -406,6 +417,35 @@ class Store:
             statement = statement.where(tasks.c.id < before)
         with self.connections.reading() as connection:
             return [to_task(row) for row in connection.execute(statement).mappings()]
+
+    @for_a_request
+    def several(self, task_ids: Sequence[str]) -> list[Task]:
+        """Those of the tasks that there are, with their files, in no order."""
+        self.schema.ensure()
+        with self.connections.reading() as connection:
+            return looking.several(self.db, connection, [one for one in task_ids if is_id(one)])
+
+    @for_a_request
+    def latest(self, task_type: str, key: str, owner: str | None) -> Task | None:
+        """The owner's newest task of that type under that business key, with its files."""
+        self.schema.ensure()
+        with self.connections.reading() as connection:
+            return looking.latest(self.db, connection, task_type, key, owner)
+
+    @for_a_request
+    def recent(self, owner: str | None, *, task_type: str | None = None, limit: int = 20) -> list[Task]:
+        """The owner's newest tasks, with their files, the newest first."""
+        self.schema.ensure()
+        with self.connections.reading() as connection:
+            return looking.recent(self.db, connection, owner, task_type=task_type, limit=limit)
+
+    @for_a_request
+    def versions(
+        self, task_ids: Sequence[str], *, now: datetime | None = None
+    ) -> tuple[Mapping[str, int], datetime | None]:
+        """The versions of those of the tasks that there are, and when that was so; one cheap look at all of them."""
+        with self.connections.reading() as connection:
+            return looking.versions(self.db, connection, task_ids, self.db.now(now))
 
     @for_a_request
     def ids_from(self, beginning: str, *, limit: int = 5) -> list[str]:
@@ -529,6 +569,12 @@ class Store:
         All in one transaction; if somebody else's lock is in the way of one of them, each in its own. It may be called
         again with the same ends when it failed: what was written is not written twice.
         """
+        written = self._written(ends, now)
+        if self._watchers:
+            self._changed([end.task.id for end in ends])
+        return written
+
+    def _written(self, ends: Sequence[Finish], now: datetime | None) -> list[Status | None]:
         if len(ends) < 2:
             return self._finish(ends, now)
         try:
@@ -605,6 +651,7 @@ class Store:
             if made is None or not broke(error) or not self._has_succeeded(task):
                 raise
         self._woken(wake)
+        self._changed([task.id])
 
     @contextlib.contextmanager
     def _own_writes(self) -> Iterator[Connection]:

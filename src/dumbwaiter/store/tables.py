@@ -161,7 +161,9 @@ class Tables:
             # say that nothing runs, would then drive the finish through this index instead of the primary key
             ("beat", [c.heartbeat_at], c.heartbeat_at.is_not(None)),
             ("expiry", [c.start_before], sa.and_(c.status == PENDING, c.start_before.is_not(None))),
-            ("key", [c.task_type, c.business_key, c.id], c.business_key.is_not(None)),
+            ("key", [c.task_type, c.business_key, c.owner, c.id], c.business_key.is_not(None)),
+            # what a page shows of an owner: the newest
+            ("owner", [c.owner, c.id], c.owner.is_not(None)),
         ]
         for name, columns, predicate in partial:
             only = self._own(postgresql_where=predicate, sqlite_where=predicate)
@@ -180,7 +182,8 @@ class Tables:
             # the heartbeat: InnoDB locks what it scans, so it must find its own rows alone
             ("worker", [c.worker_id]),
             ("expiry", [c.status, c.start_before]),
-            ("key", [c.task_type, c.business_key, c.id]),
+            ("key", [c.task_type, c.business_key, c.owner, c.id]),
+            ("owner", [c.owner, c.id]),
         ]
         for name, columns in full:
             sa.Index(f"{self.prefix}tasks_{name}_full", *columns).ddl_if(callable_=has_full_indexes_only)

@@ -154,7 +154,9 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
             [c.start_before],
             sa.and_(c.status == sa.literal_column("'pending'"), c.start_before.is_not(None)),
         ),
-        ("key", [c.task_type, c.business_key, c.id], c.business_key.is_not(None)),
+        ("key", [c.task_type, c.business_key, c.owner, c.id], c.business_key.is_not(None)),
+        # what a page shows of an owner: the newest
+        ("owner", [c.owner, c.id], c.owner.is_not(None)),
     ]
     for name, columns, predicate in partial:
         index = sa.Index(
@@ -172,7 +174,8 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         ("beat", [c.heartbeat_at]),
         ("worker", [c.worker_id]),
         ("expiry", [c.status, c.start_before]),
-        ("key", [c.task_type, c.business_key, c.id]),
+        ("key", [c.task_type, c.business_key, c.owner, c.id]),
+        ("owner", [c.owner, c.id]),
     ]
     for name, columns in full:
         sa.Index(f"{prefix}tasks_{name}_full", *columns).ddl_if(callable_=no_partial_indexes)

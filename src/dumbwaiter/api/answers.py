@@ -1,0 +1,174 @@
+"""What each route answers, as plain functions: they know tasks and owners, and of the web framework nothing.
+
+`owner` is whose request it is, `base` the path that the task routes stand under. What belongs to somebody else does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dumbwaiter.api.models import LatestView, RecentView, TaskView, View, progress_view, task_view
+from dumbwaiter.api.refusals import Refusal
+from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.errors import DuplicateTask, IllegalMove, UnknownTask, UnknownTaskType
+from dumbwaiter.store.rows import OnDuplicate
+from dumbwaiter.task import Task
+
+UNCACHED = {"Cache-Control": "private, no-store"}
+# A copy may be kept, and must be asked about each time.
+ASKED_AGAIN = {"Cache-Control": "private, no-cache"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, a body, and headers. `tag` is the body's ETag: to whom has it already, it need not be sent."""
+
+    view: View
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client may say about the task that it asks for, beside the arguments."""
+
+    business_key: str | None = None
+    on_duplicate: OnDuplicate = "return"
+    request_key: str | None = None
+
+
+def enqueue(
+    waiter: Dumbwaiter,
+    task_type: str,
+    arguments: Mapping[str, Any],
+    wanted: Wanted,
+    *,
+    owner: str | None,
+    base: str,
+) -> Answer:
+    """A new task (202), or the one that its key or an earlier request stands for (200)."""
+    entry = waiter.registry.get(task_type)
+    if entry is None or not entry.http:
+        raise UnknownTaskType(task_type)
+    try:
+        task, new = waiter.enqueue_or_get(
+            task_type,
+            arguments,
+            strict=True,
+            owner=owner,
+            key=wanted.business_key,
+            on_duplicate=wanted.on_duplicate,
+            request_key=wanted.request_key,
+        )
+    except DuplicateTask as error:
+        view = shown(waiter, waiter.get(error.task.id), base)
+        raise Refusal(
+            409,
+            "duplicate-task",
+            f"A task with this business_key {error.task.in_words} already.",
+            task=view.model_dump(mode="json"),
+        ) from None
+    view = shown(waiter, task, base)
+    headers = {"Location": view.links.self} | UNCACHED
+    if wanted.request_key is not None and not new:
+        headers["Idempotent-Replayed"] = "true"
+    return Answer(view, 202 if new else 200, headers)
+
+
+def look(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
+    """How a task stands."""
+    task = found(waiter, task_id, owner)
+    view = shown(waiter, task, base)
+    return Answer(view, headers=ASKED_AGAIN, tag=tag(task, view))
+
+
+def glance(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
+    """The little of it that changes while it is made."""
+    task = found(waiter, task_id, owner)
+    view = shown(waiter, task, base)
+    return Answer(progress_view(view), headers=ASKED_AGAIN, tag=tag(task, view))
+
+
+def latest(waiter: Dumbwaiter, task_type: str, key: str, *, owner: str | None, base: str) -> Answer:
+    """The owner's newest task of a type under a business key: for the page that comes back."""
+    task = waiter.latest(task_type, key, owner=owner)
+    if task is None:
+        return Answer(LatestView(task=None), headers=ASKED_AGAIN, tag='W/"none"')
+    view = shown(waiter, task, base)
+    return Answer(LatestView(task=view), headers=ASKED_AGAIN, tag=tag(task, view))
+
+
+def recent(
+    waiter: Dumbwaiter, *, owner: str | None, base: str, task_type: str | None = None, limit: int = 20
+) -> Answer:
+    """The owner's newest tasks."""
+    tasks = waiter.recent(owner=owner, task_type=task_type, limit=limit)
+    views = views_of(waiter, tasks, base)
+    tags = (tag(task, view) for task, view in zip(tasks, views, strict=True))
+    return Answer(RecentView(tasks=views), headers=ASKED_AGAIN, tag=f'W/"{digest(tags)}"')
+
+
+def cancel(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
+    """The task as it stands once it was asked to stop: at once if it waited (200), else soon (202)."""
+    found(waiter, task_id, owner)
+    try:
+        task = waiter.cancel(task_id)
+    except IllegalMove as error:
+        raise too_late(waiter, error, base) from None
+    return Answer(shown(waiter, task, base), 200 if task.status.final else 202, UNCACHED)
+
+
+def retry(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str, force: bool = False) -> Answer:
+    """The new task that a finished one was made again as."""
+    found(waiter, task_id, owner)
+    try:
+        task = waiter.retry(task_id, force=force)
+    except IllegalMove as error:
+        raise too_late(waiter, error, base) from None
+    view = shown(waiter, task, base)
+    return Answer(view, 202, {"Location": view.links.self} | UNCACHED)
+
+
+def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
+    """The task, if it is this owner's. A 403 would say that the task exists, so a stranger's is a 404."""
+    task = waiter.get(task_id)
+    if task.owner != owner:
+        raise UnknownTask(task_id)
+    return task
+
+
+def shown(waiter: Dumbwaiter, task: Task, base: str) -> TaskView:
+    return views_of(waiter, [task], base)[0]
+
+
+def views_of(waiter: Dumbwaiter, tasks: Sequence[Task], base: str) -> list[TaskView]:
+    """The tasks as clients see them at this moment. Whatever a view needs beside the rows is read here, once for all."""
+    if not tasks:
+        return []
+    now = waiter.store.now()
+    outlooks = waiter.outlooks(tasks)
+    return [task_view(task, now, base, outlook) for task, outlook in zip(tasks, outlooks, strict=True)]
+
+
+def tag(task: Task, view: TaskView) -> str:
+    """Weak, since the estimate moves with time. The phase and the files are in it: both change when a time passes."""
+    place = "" if view.queue_position is None else f".{view.queue_position}"
+    return f'W/"{task.id}.{task.version}.{view.phase}.{len(view.files)}{place}"'
+
+
+def digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+
+
+def too_late(waiter: Dumbwaiter, error: IllegalMove, base: str) -> Refusal:
+    """A move that the task's status does not allow, told with the task as it stands."""
+    task = waiter.get(error.task.id)
+    view = shown(waiter, task, base)
+    detail = f"Cannot {error.move} this task: it {task.in_words}."
+    if error.move == "retry" and view.display == "ready":
+        detail += " Its result is still good; ?force=true makes it again all the same."
+    return Refusal(409, "not-possible-now", detail, task=view.model_dump(mode="json"))

@@ -1,0 +1,64 @@
+"""What a client is told when something cannot be: RFC 9457 problem details, for whatever web framework sends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from dumbwaiter import errors
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Refusal(Exception):
+    """A request that is refused. `name` becomes the problem's type; `also` its further members."""
+
+    def __init__(
+        self, status: int, name: str, detail: str, *, headers: Mapping[str, str] | None = None, **also: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.name = name
+        self.detail = detail
+        self.headers = {"Cache-Control": "no-store", **(headers or {})}
+        self.also = also
+
+    @property
+    def body(self) -> str:
+        """The problem as JSON text."""
+        unnamed = self.name == "about:blank"
+        title = HTTPStatus(self.status).phrase if unnamed else self.name.replace("-", " ").capitalize()
+        kind = self.name if unnamed else f"urn:dumbwaiter:{self.name}"
+        told = {"type": kind, "title": title, "status": self.status, "detail": self.detail, **self.also}
+        return json.dumps(told, ensure_ascii=False)
+
+
+def refused(error: Exception) -> Refusal | None:
+    """What an error of ours means to a client; None for what is a fault of the server and belongs in its log."""
+    match error:
+        case Refusal():
+            return error
+        case errors.InvalidArguments():
+            faults = [{"path": path, "message": message} for path, message in error.errors]
+            detail = "; ".join(f"{path}: {message}" if path else message for path, message in error.errors)
+            return Refusal(422, "invalid-arguments", detail, errors=faults)
+        case errors.RequestKeyReused():
+            return Refusal(
+                422, "idempotency-key-reused", "This Idempotency-Key was sent before with another body."
+            )
+        case errors.UnknownTask():
+            return Refusal(404, "no-such-task", "There is no such task.")
+        case errors.UnknownTaskType():
+            return Refusal(404, "no-such-task-type", "There is no such task type.")
+        case errors.InvalidOption():
+            return Refusal(400, "invalid-option", str(error))
+        case errors.StoreError() | errors.FileStoreError():
+            return Refusal(
+                503,
+                "unavailable",
+                "Tasks and files cannot be reached at the moment.",
+                headers={"Retry-After": "5"},
+            )
+    return None
