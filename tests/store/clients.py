@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,7 +37,11 @@ def asking(pipe: Pipe, url: str, isolation: str, keys: int, pause: float) -> Non
     Tells of each round: the id that a committed transaction was given, None if it rolled back or was told of a conflict.
     """
     store, engine = store_of(url), engine_of(url, isolation)
-    store.schema.ensure()
+    # A store's first look at a caller's connection takes one of its own: fifty at once would be all that a server has.
+    with Path(__file__).open() as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        asked(store, engine, "first", "not at all", 0)
+        store.connections.close()
     told: list[str | None] = []
     for number in range(keys):
         meet(pipe)

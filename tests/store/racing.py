@@ -30,8 +30,17 @@ def raced(
     return [one for told_by_one in told for one in told_by_one]
 
 
-def raced_by(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]], rounds: int = 1) -> list[Any]:
-    """Run `work(pipe, *arguments)` in as many processes, let them meet in each round, and give what each sends last."""
+def raced_by(
+    work: Callable[..., None],
+    arguments: Sequence[tuple[Any, ...]],
+    rounds: int = 1,
+    *,
+    seconds: float = SECONDS,
+) -> list[Any]:
+    """Run `work(pipe, *arguments)` in as many processes, let them meet in each round, and give what each sends last.
+
+    None may be silent for longer than `seconds`.
+    """
     # spawned processes would each import everything anew: 40 s on two cores
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", __name__, work.__module__])
@@ -45,10 +54,10 @@ def raced_by(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]], ro
     try:
         for _ in range(rounds):
             for ours, _ in pipes:
-                heard(ours)
+                heard(ours, seconds)
             for ours, _ in pipes:
                 ours.send("go")
-        told = [heard(ours) for ours, _ in pipes]
+        told = [heard(ours, seconds) for ours, _ in pipes]
         for process in processes:
             process.join(10)
         assert [process.exitcode for process in processes] == [0] * len(processes)
@@ -80,8 +89,8 @@ def killed(work: Callable[..., None], arguments: tuple[Any, ...], seconds: float
         theirs.close()
 
 
-def heard(pipe: Connection) -> Any:
-    assert pipe.poll(SECONDS), f"a process was silent for {SECONDS} s"
+def heard(pipe: Connection, seconds: float = SECONDS) -> Any:
+    assert pipe.poll(seconds), f"a process was silent for {seconds} s"
     return pipe.recv()
 
 
