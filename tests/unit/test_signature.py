@@ -112,6 +112,31 @@ def test_names_that_pydantic_keeps_for_itself_are_names_like_others():
     assert round_trip(signature(work), **given) == given
 
 
+def test_what_is_stored_as_given_is_what_the_annotations_make_of_it(monkeypatch):
+    def call(n: int, s: str, b: bool = False, **more: int) -> None: ...
+
+    taken = signature(call)
+    values = [0, 7, -(2**63), 2**63, 10**500, True, False, "", "text", "\ud800", "1", "é", 1.0, 1.5, None, [], b"x", Size.SMALL]
+    calls = [{"n": n, "s": s} for n in values for s in values]
+    calls += [{"n": 1, "s": "a", "b": b} for b in values] + [{"n": 1, "s": "a", "other": v} for v in values]
+    calls += [{}, {"n": 1}, {"s": "a"}, {"n": 1, "s": "a", "b": True, "c": 2}]
+
+    quick = [payload_of(taken, one) for one in calls]
+    monkeypatch.setattr(Signature, "_is_stored_as_given", lambda *_: False)
+
+    assert quick == [payload_of(taken, one) for one in calls]
+    assert [type(one) for one in quick].count(dict) > 20
+
+
+def payload_of(taken: Signature, arguments: dict[str, Any]) -> dict[str, str] | str:
+    """The payload with the classes of its values, or what was said against it."""
+    try:
+        payload = taken.payload(arguments)
+    except InvalidArguments as error:
+        return str(error)
+    return {name: f"{type(value)} {value!r}" for name, value in payload.items()}
+
+
 def test_open_keyword_arguments_are_kept():
     def work(a: int, **more: Any) -> None: ...
 

