@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dumbwaiter import Dumbwaiter
 from dumbwaiter.errors import ConfigurationError, InvalidStep, LostClaim, TaskCancelled
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.context import Stop, TaskContext
@@ -59,10 +60,11 @@ def running(tmp_path: Path, shelf: Shelf | None) -> Running:
         id="t", attempt=1, timeout=None, ahead=False, status=Status.RUNNING, fence="fence"
     )
     nothing: Any = None
+    entry = Dumbwaiter(f"sqlite:///{tmp_path}/tasks.db").task("t")(lambda: None).entry
     memory = None if shelf is None else lambda _running: shelf
     return Running(
         task,
-        nothing,
+        entry,
         lambda: tmp_path / "work",
         publish=nothing,
         commands=nothing,
