@@ -3,7 +3,7 @@
 ./dev bench queue                       everything, three rounds: some hours
 ./dev bench queue --measures drain,nap --queues dumbwaiter,pgqueuer --databases postgresql --rounds 3
 ./dev bench queue --quick               sees that all of it works, with numbers that mean nothing
-./dev bench show bench/results/X.json   the tables and the chart of an earlier run
+./dev bench show .dev/bench/results/X.json   the tables and the chart of an earlier run
 ./dev bench plans                       the plans of the hot statements on a million rows
 """
 
@@ -28,7 +28,7 @@ from bench.servers import Server
 from bench.sizes import FULL, QUICK, Sizes
 from bench.trials import Failed, Trial
 
-RESULTS = Path(__file__).with_name("results")
+RESULTS = environments.ROOT / ".dev" / "bench" / "results"
 DATABASES = [name for name in SERVERS if name != "rabbitmq"]
 
 
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="measure ourselves in this Python, not in an environment of its own",
     )
-    queue.add_argument("--out", type=Path, help="where the JSON goes (bench/results/DATE.json)")
+    queue.add_argument("--out", type=Path, help="where the JSON goes (.dev/bench/results/DATE.json)")
     queue.add_argument("--chart", type=Path, help="where the chart goes (beside the JSON)")
 
     shown = words.add_parser("show", help="the tables and the chart of an earlier run")

@@ -116,7 +116,26 @@ def test_what_is_stored_as_given_is_what_the_annotations_make_of_it(monkeypatch)
     def call(n: int, s: str, b: bool = False, **more: int) -> None: ...
 
     taken = signature(call)
-    values = [0, 7, -(2**63), 2**63, 10**500, True, False, "", "text", "\ud800", "1", "é", 1.0, 1.5, None, [], b"x", Size.SMALL]
+    values = [
+        0,
+        7,
+        -(2**63),
+        2**63,
+        10**500,
+        True,
+        False,
+        "",
+        "text",
+        "\ud800",
+        "1",
+        "é",
+        1.0,
+        1.5,
+        None,
+        [],
+        b"x",
+        Size.SMALL,
+    ]
     calls = [{"n": n, "s": s} for n in values for s in values]
     calls += [{"n": 1, "s": "a", "b": b} for b in values] + [{"n": 1, "s": "a", "other": v} for v in values]
     calls += [{}, {"n": 1}, {"s": "a"}, {"n": 1, "s": "a", "b": True, "c": 2}]
