@@ -11,6 +11,7 @@ from dumbwaiter.task import Status, Task
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
     from dumbwaiter.executors.context import TaskContext
+    from dumbwaiter.executors.upload import Upload
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,10 +23,15 @@ __all__ = [
     "Status",
     "Task",
     "TaskContext",
+    "Upload",
     "__version__",
 ]
 
-LATER = {"Dumbwaiter": "dumbwaiter.app", "TaskContext": "dumbwaiter.executors.base"}
+LATER = {
+    "Dumbwaiter": "dumbwaiter.app",
+    "TaskContext": "dumbwaiter.executors.base",
+    "Upload": "dumbwaiter.executors.upload",
+}
 
 
 def __getattr__(name: str) -> Any:

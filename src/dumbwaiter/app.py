@@ -19,6 +19,7 @@ from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.printed import pattern_of
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
+from dumbwaiter.executors.upload import Upload
 from dumbwaiter.outlook import Outlook
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
@@ -26,10 +27,13 @@ from dumbwaiter.strict_json import dumps, encoded
 from dumbwaiter.task import Attempt, Status, Task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dumbwaiter.files import FileStore
     from dumbwaiter.store.foreign import Statement
     from dumbwaiter.store.rows import NewTask, OnDuplicate
     from dumbwaiter.store.store import Store
+    from dumbwaiter.uploads import Uploads
     from dumbwaiter.worker.loop import Worker
 
 P = ParamSpec("P")
@@ -287,6 +291,13 @@ class Dumbwaiter:
             files: FileStore = self.__dict__.setdefault("files", FileStore(self.settings.files_url))
             return files
 
+    @cached_property
+    def uploads(self) -> Uploads:
+        """Files that people send as input."""
+        from dumbwaiter.uploads import Uploads
+
+        return Uploads(self.settings, self.store, lambda: self.files)
+
     # registering
 
     def task(self, name: str, **terms: Any) -> Registration:
@@ -453,8 +464,8 @@ class Dumbwaiter:
     def _enqueue(
         self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
     ) -> tuple[Task, bool]:
-        payload, body = self._payload(entry, arguments, strict=strict)
-        new = self._new_task(entry, payload, options, body)
+        payload, body, uploads = self._payload(entry, arguments, options, strict=strict)
+        new = self._new_task(entry, payload, options, body, uploads)
         return self.store.enqueue(new, connection=options.connection)
 
     async def _aenqueue(
@@ -489,19 +500,44 @@ class Dumbwaiter:
         options.refuse_for_many()
         new = self._new_task(entry, {}, options)
         bodies: list[tuple[str, str]] = []
+        uses: list[tuple[str, str]] = []
         try:
             for one in arguments:
-                bodies.append((str(uuid7()), self._payload(entry, one)[1]))  # noqa: PERF401 - their number so far is told
+                _, body, uploads = self._payload(entry, one, options)
+                task_id = str(uuid7())
+                bodies.append((task_id, body))
+                uses += [(task_id, upload) for upload in uploads]
         except InvalidArguments as error:
             raise numbered(error, len(bodies)) from None
         if bodies:
-            self.store.enqueue_many(new, bodies, connection=options.connection)
+            self.store.enqueue_many(new, bodies, uses=uses, connection=options.connection)
         return [task_id for task_id, _ in bodies]
 
     async def _aenqueue_many(
         self, entry: TaskType, arguments: Iterable[Mapping[str, Any]], options: Options
     ) -> list[str]:
         return await self._on_connection(options, lambda chosen: self._enqueue_many(entry, arguments, chosen))
+
+    def upload(
+        self,
+        source: Path | bytes,
+        *,
+        filename: str | None = None,
+        content_type: str | None = None,
+        owner: str | None = None,
+    ) -> Upload:
+        """Upload a file of this machine, or bytes, to be given to tasks of the same owner: several, or later.
+
+        A task that is enqueued with a `pathlib.Path` or bytes where it takes an `Upload` does this by itself. What no task
+        takes goes after `upload_expiry` (a day).
+
+        Raises OSError if the file cannot be read, InvalidOption for an impossible name, UploadTooLarge, FileStoreError, StoreError.
+
+            recording = waiter.upload(Path("visit.json"))
+            for fps in (5, 25):
+                video_export.enqueue(recording=recording, fps=fps)
+        """
+        return self.uploads.put(source, owner, filename=filename, content_type=content_type or "")
 
     def statement(
         self, task_type: str, arguments: Mapping[str, Any] | None = None, *, driver: str, **options: Any
@@ -525,15 +561,28 @@ class Dumbwaiter:
             raise InvalidOption(
                 "connection= and waiter.statement(…) exclude each other: you execute the statement"
             )
-        payload, _ = self._payload(handle.entry, arguments or {})
+        payload, _, uploads = self._payload(handle.entry, arguments or {}, handle._options)
+        if uploads:
+            raise InvalidOption(
+                "a task that takes uploads needs more than one statement; enqueue it with connection= where you can"
+            )
         new = self._new_task(handle.entry, payload, handle._options)
         return self.store.statement(new, driver)
 
     def _payload(
-        self, entry: TaskType, arguments: Mapping[str, Any], *, strict: bool = False
-    ) -> tuple[dict[str, Any], str]:
-        """The arguments as they are stored, as a value and as JSON. Raises InvalidArguments."""
-        payload = entry.signature.payload(arguments, strict=strict)
+        self, entry: TaskType, arguments: Mapping[str, Any], options: Options, *, strict: bool = False
+    ) -> tuple[dict[str, Any], str, Sequence[str]]:
+        """The arguments as they are stored, as a value and as JSON, and the ids of the uploads among them.
+
+        Raises InvalidArguments, UnknownUpload, UploadConflict.
+        """
+        uploads: list[str] = []
+
+        def settle(found: Sequence[Upload]) -> None:
+            self.uploads.settle(found, options.owner)
+            uploads.extend(upload.id for upload in found)
+
+        payload = entry.signature.payload(arguments, strict=strict, settle=settle)
         body = encoded(payload)
         # no character has more than four bytes
         if len(body) * 4 > self.settings.max_payload and len(body.encode()) > self.settings.max_payload:
@@ -542,10 +591,15 @@ class Dumbwaiter:
                 "store large values as a file or a row and pass its id"
             )
             raise InvalidArguments(entry.name, [("", fault)])
-        return payload, body
+        return payload, body, uploads
 
     def _new_task(
-        self, entry: TaskType, payload: Mapping[str, Any], options: Options, body: str | None = None
+        self,
+        entry: TaskType,
+        payload: Mapping[str, Any],
+        options: Options,
+        body: str | None = None,
+        uploads: Sequence[str] = (),
     ) -> NewTask:
         from uuid_utils import uuid7
 
@@ -572,6 +626,7 @@ class Dumbwaiter:
             max_retry_count=entry.retry.max_retries,
             max_crash_count=entry.max_crashes,
             meta=dict(options.meta or {}),
+            uploads=uploads,
             body=body,
         )
 
@@ -664,6 +719,7 @@ class Dumbwaiter:
             max_retry_count=old.max_retry_count,
             max_crash_count=old.max_crash_count,
             retry_of=old.id,
+            uploads=self.store.uploads.of_task(old.id),
             meta=old.meta,
         )
         task, created = self.store.enqueue(new)

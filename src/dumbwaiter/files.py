@@ -8,12 +8,13 @@ import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from dumbwaiter.errors import ConfigurationError, FileGone, FileStoreError
@@ -75,6 +76,16 @@ def kept_prefix(task_id: str) -> str:
 def kept_key(task_id: str, attempt: int, name: str) -> str:
     """Where a kept file of that name lies; new at each call, so that the one before stays whole until its row changes."""
     return f"{kept_prefix(task_id)}/{attempt}-{secrets.token_hex(4)}/{stored_name(name)}"
+
+
+def upload_prefix(upload_id: str) -> str:
+    """Where everything of one upload lies. No task's id is "uploads"."""
+    return f"uploads/{upload_id}"
+
+
+def upload_key(upload_id: str, name: str) -> str:
+    """Where an upload, or a part of it, lies; new at each call, so that what is sent again overwrites nothing half-way."""
+    return f"{upload_prefix(upload_id)}/{secrets.token_hex(4)}/{stored_name(name)}"
 
 
 def stored_name(name: str) -> str:
@@ -142,6 +153,33 @@ class FileStore:
             self._shelf.put(counted, checked(key), kind, content_disposition(filename))
         return Stored(counted.size, counted.sha256, kind)
 
+    def put_pieces(
+        self, pieces: Iterable[bytes], key: str, *, filename: str, content_type: str | None = None
+    ) -> Stored:
+        """Store what comes piece by piece, in bounded memory; afterwards the whole of it is there, before nothing is.
+
+        What the pieces raise comes through, and nothing is stored then.
+        """
+        kind = content_type or content_type_of(filename)
+        flow = Flow(pieces)
+        counted = CountedFlow(flow)
+        try:
+            self._shelf.put(counted, checked(key), kind, content_disposition(filename))
+        except FileStoreError:
+            if flow.fault is not None:  # obstore tells an error of its own
+                raise flow.fault from None
+            raise
+        return Stored(counted.size, counted.sha256, kind)
+
+    def join(self, keys: Iterable[str], key: str, *, filename: str, content_type: str) -> Stored:
+        """Store the files under these keys, one after the other, as one."""
+        pieces = (piece for one in keys for piece in self.stream(one))
+        return self.put_pieces(pieces, key, filename=filename, content_type=content_type)
+
+    def piece(self, key: str, start: int, end: int) -> bytes:
+        """The bytes from `start` up to and without `end`, both within the file."""
+        return b"".join(self._shelf.read(checked(key), start, end))
+
     def stream(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to and without `end`, in pieces of at most 8 MiB.
 
@@ -186,6 +224,10 @@ class FileStore:
         """Remove what the attempts of a task kept for later ones: it has ended."""
         self._shelf.remove_under(checked(kept_prefix(task_id)))
 
+    def delete_upload(self, upload_id: str) -> None:
+        """Remove whatever of an upload was stored, half or whole."""
+        self._shelf.remove_under(checked(upload_prefix(upload_id)))
+
     def link(self, file: ResultFile, *, expires: timedelta) -> str | None:
         """An address that serves the file without asking us, for so long; None where only we can serve it."""
         return self._shelf.link(
@@ -223,6 +265,44 @@ class Counted:
     def chunks(self, size: int) -> Iterator[bytes]:
         while chunk := self.read(size):
             yield chunk
+
+
+class Flow:
+    """Pieces of bytes, read as from a file. `fault` is what they raised."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._waiting = bytearray()
+        self.fault: Exception | None = None
+
+    def fill(self, size: int) -> int:
+        """Have so many bytes ready, if there are as many; how many there are."""
+        try:
+            while len(self._waiting) < size and (piece := next(self._pieces, b"")):
+                self._waiting += piece
+        except Exception as error:
+            self.fault = error
+            raise
+        return len(self._waiting)
+
+    def read(self, size: int) -> bytes:
+        there = self.fill(sys.maxsize if size < 0 else size)
+        taken = bytes(self._waiting[: there if size < 0 else size])
+        del self._waiting[: len(taken)]
+        return taken
+
+
+class CountedFlow(Counted):
+    """The same of bytes whose number is known only once the last of them has come."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(cast("BinaryIO", flow))
+        self._flow = flow
+
+    @property
+    def expected(self) -> int:
+        """At least so many; more than a part only if there are."""
+        return self._flow.fill(PART + 1)
 
 
 class Shelf(Protocol):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
 from dumbwaiter.executors.base import Commands, Ended, Executor, Published, Running
 from dumbwaiter.executors.context import UNSAID, Publication, Stop
+from dumbwaiter.executors.inputs import Inputs
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.steps import Memory
 from dumbwaiter.executors.tree import CannotStartProcess, CannotStartThread
@@ -52,6 +53,7 @@ class Runner:
         clean: Callable[[Task], None],
         commands: Callable[[Running], Commands],
         memory: Callable[[Running], Memory],
+        inputs: Callable[[Running], Inputs],
         clock: Callable[[], datetime],
         over: Callable[[Running, Finish | None], None],
         succeeding: Callable[[Task, Callable[[], Finish]], AbstractContextManager[Connection]],
@@ -65,6 +67,7 @@ class Runner:
         self._clean = clean
         self._commands = commands
         self._memory = memory
+        self._inputs = inputs
         self._clock = clock
         self._over = over
         self._succeeding = succeeding
@@ -82,6 +85,7 @@ class Runner:
             commands=self._commands,
             done=self._conclude,
             memory=self._memory,
+            inputs=self._inputs,
             transact=self._transact,
         )
 

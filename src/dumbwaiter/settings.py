@@ -56,12 +56,14 @@ class Settings:
     request_timeout: timedelta = seconds(4)
     # None is for ever
     file_expiry: timedelta | None = timedelta(hours=24)
+    upload_expiry: timedelta = timedelta(hours=24)
 
     slots: int = 10
     max_interruptions: int = 20
     max_payload: int = 256 * 1024
     max_result: int = 1024 * 1024
     max_upload: int = 2 * 1024**3
+    upload_origins: str = ""
     secret: str = field(default="", repr=False)
 
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -72,7 +74,7 @@ class Settings:
                 f"heartbeat ({self.heartbeat}) must be at most a third of the lease ({self.lease}): "
                 "one late beat would hand healthy tasks to another worker"
             )
-        for name in ("lease", "heartbeat", "sweep", "poll", "request_timeout"):
+        for name in ("lease", "heartbeat", "sweep", "poll", "request_timeout", "upload_expiry"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name} must be more than nothing")
         for name in sorted(FOR_EVER):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dumbwaiter.errors import LostClaim, NoTransaction
 from dumbwaiter.executors.context import Command, CommandResult, Publication, Stop, TaskContext
+from dumbwaiter.executors.inputs import Inputs
 from dumbwaiter.executors.steps import Memory
 from dumbwaiter.task import Fence, Mark, Progress, ResultFile, Task
 
@@ -66,6 +67,7 @@ class Running:
         commands: Callable[[Running], Commands],
         done: Callable[[Running, Ended], None],
         memory: Callable[[Running], Memory] | None = None,
+        inputs: Callable[[Running], Inputs] | None = None,
         transact: Callable[[Running, Callable[[], Any]], AbstractContextManager[Connection]] | None = None,
     ) -> None:
         self.task = task
@@ -86,6 +88,8 @@ class Running:
         self._make_workdir = workdir
         self._workdir: Path | None = None
         self._make_memory = memory
+        self._make_inputs = inputs
+        self._inputs: Inputs | None = None
         self._memory: Memory | None = None
         self._publish = publish
         self._commands = commands
@@ -126,8 +130,14 @@ class Running:
             self._memory = self._make_memory(self)
         return self._memory
 
+    @property
+    def inputs(self) -> Inputs | None:
+        if self._inputs is None and self._make_inputs is not None:
+            self._inputs = self._make_inputs(self)
+        return self._inputs
+
     def context(self) -> TaskContext:
-        return TaskContext(self.task, self, self.workdir, self.memory, self.entry.course)
+        return TaskContext(self.task, self, self.workdir, self.memory, self.entry.course, inputs=self.inputs)
 
     def ask_stop(self, reason: Stop) -> bool:
         """Ask the attempt to end; the first reason stands, except that a lost claim overrides. True if it is new."""

@@ -2,12 +2,13 @@
 
 The worker says `{"run": …}`, `{"stop": reason, "of": [task id, attempt]}` and `{"answer": number, "error": … | null, "value": …}`.
 The child says `{"began": true}`, `{"progress": [fraction, step, message]}`, `{"mark": [cursor, fraction]}`, `{"publish": number, …}`,
-`{"step": number, "ask": …, "of": […]}` and, once for each run, `{"ended": {"result": …} | {"error": …}, "reusable": …, "rss": …}`.
+`{"step": number, "ask": …, "of": […]}`, `{"input": number, "ask": …, "of": […]}` and, once for each run, `{"ended": {"result": …} | {"error": …}, "reusable": …, "rss": …}`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import faulthandler
@@ -32,6 +33,7 @@ from dumbwaiter.executors.command import PlainCommands
 from dumbwaiter.executors.context import UNSAID, Publication, Stop, Unsaid
 from dumbwaiter.executors.function import ascoped, call_arguments, cancelled, scoped
 from dumbwaiter.executors.guardian import LINUX, TAG, Channel
+from dumbwaiter.executors.inputs import Found
 from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import RemoteError, Retry, described, type_name
@@ -98,6 +100,7 @@ class Desk:
                 commands=lambda running: PlainCommands(running, self._grace),
                 done=lambda *_: None,
                 memory=None if order["limit"] is None else functools.partial(self._memory, order["limit"]),
+                inputs=lambda _: AskedInputs(self._input),
             )
             self._running = running
             self._heed()
@@ -171,6 +174,10 @@ class Desk:
         """Have the worker remember something, or tell what it knows; it must know the progress by then."""
         self._report(self._running)
         return self._ask("step", {"ask": ask, "of": of})
+
+    def _input(self, ask: str, *of: Any) -> Any:
+        """Have the worker tell of an upload, or give some of it."""
+        return self._ask("input", {"ask": ask, "of": of})
 
     def _ask(self, what: str, message: Mapping[str, Any]) -> Any:
         """Ask the worker, and wait for its answer."""
@@ -260,6 +267,22 @@ class AskedMemory:
 
     def restore(self, name: str, into: Path) -> bool:
         return bool(self._ask("restore", name, str(into)))
+
+
+class AskedInputs:
+    """The uploads of an isolated task: its worker finds them, and reads what is not on this machine's disk."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+
+    def find(self, upload_id: str) -> Found:
+        return Found(**self._ask("find", upload_id))
+
+    def read(self, upload_id: str, start: int, end: int) -> bytes:
+        return base64.b64decode(self._ask("read", upload_id, start, end))
+
+    def fetch(self, upload_id: str, into: Path) -> None:
+        self._ask("fetch", upload_id, str(into))
 
 
 LOST = type_name(LostClaim())

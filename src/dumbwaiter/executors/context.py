@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dumbwaiter.course import Course
 from dumbwaiter.errors import CommandFailed, InvalidStep, LostClaim, NoTransaction, TaskCancelled
+from dumbwaiter.executors.inputs import Inputs, NoInputs, downloaded, opened
 from dumbwaiter.executors.steps import Memory, Steps, checked_file
 from dumbwaiter.executors.tracking import atracked, counted, fraction_given, tracked
 from dumbwaiter.retry import storable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sqlalchemy.engine import Connection
+
+    from dumbwaiter.executors.upload import Upload
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -138,6 +141,8 @@ class TaskContext:
         workdir: Path,
         memory: Memory | None = None,
         course: Course | None = None,
+        *,
+        inputs: Inputs | None = None,
     ) -> None:
         self._task = task
         self._link = link
@@ -145,6 +150,7 @@ class TaskContext:
         self._scope: Any = None
         self._steps = Steps(memory, link.report)
         self._course = course
+        self._inputs = inputs or NoInputs()
         self._step: str | None = None
         self._result: Any = None
         self._in_transaction = False
@@ -405,6 +411,40 @@ class TaskContext:
     async def arestore(self, name: str, into: str | Path | None = None) -> Path | None:
         """`restore` for coroutines."""
         return await asyncio.to_thread(self.restore, name, into)
+
+    def open(self, upload: Upload) -> BinaryIO:
+        """One of the task's uploads as a binary file to read; it can be sought in. Close it, or use it in a `with`.
+
+        Nothing is copied to this machine first: what is read is fetched then, a mebibyte at a time.
+
+        Raises UnknownUpload for one that the task was not given, LostClaim, FileStoreError.
+
+            with ctx.open(table) as file:
+                for row in csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
+                    copy(row)
+        """
+        return opened(self._inputs, upload.id)
+
+    async def aopen(self, upload: Upload) -> BinaryIO:
+        """`open` for coroutines; read it on a thread too (`await asyncio.to_thread(file.read)`)."""
+        return await asyncio.to_thread(self.open, upload)
+
+    def download(self, upload: Upload, into: str | Path | None = None) -> Path:
+        """One of the task's uploads as a file of this machine, for programs that want a path. Returns where it lies.
+
+        `into` is the path to write, or a directory; by default its own name in the work directory. The file there is whole: its
+        size and checksum are those of what was uploaded.
+
+        Raises UnknownUpload for one that the task was not given, FileExistsError if the work directory has a file of its name,
+        FileStoreError, LostClaim.
+
+            ctx.run(["pdftotext", ctx.download(letter, "letter.pdf"), "letter.txt"])
+        """
+        return downloaded(self._inputs, upload.id, self.workdir, into)
+
+    async def adownload(self, upload: Upload, into: str | Path | None = None) -> Path:
+        """`download` for coroutines."""
+        return await asyncio.to_thread(self.download, upload, into)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import logging
@@ -368,6 +369,8 @@ class Dialog:
             self._serve(message["publish"], lambda: self._publish(message))
         elif "step" in message:
             self._serve(message["step"], lambda: self._step(message))
+        elif "input" in message:
+            self._serve(message["input"], lambda: self._input(message))
         elif "ended" in message:
             self._child.measured(message["rss"])
             self.reusable = message["reusable"]
@@ -408,6 +411,19 @@ class Dialog:
                 return memory.keep(name, Path(path))
             case "restore", [name, path]:
                 return memory.restore(name, Path(path))
+        raise ValueError(f"the child asked for {message['ask']!r}, which is nothing")
+
+    def _input(self, message: Mapping[str, Any]) -> Any:
+        """What the child wants to know, or to have, of its uploads."""
+        inputs = self._running.inputs
+        assert inputs is not None, "whoever runs tasks in children finds their uploads"
+        match message["ask"], message["of"]:
+            case "find", [upload_id]:
+                return dataclasses.asdict(inputs.find(upload_id))
+            case "read", [upload_id, start, end]:
+                return base64.b64encode(inputs.read(upload_id, start, end)).decode()
+            case "fetch", [upload_id, path]:
+                return inputs.fetch(upload_id, Path(path))
         raise ValueError(f"the child asked for {message['ask']!r}, which is nothing")
 
     def _publish(self, message: Mapping[str, Any]) -> None:

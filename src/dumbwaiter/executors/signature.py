@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, InvalidArguments
 from dumbwaiter.executors.context import TaskContext
+from dumbwaiter.executors.upload import Upload
 from dumbwaiter.strict_json import dumps, faults, simple
 
 # Values of these annotations are the same in Python and in JSON, so running a task with them needs no conversion (and no
 # import of pydantic, which costs an isolated child some 200 ms).
 PLAIN = frozenset({str, int, float, bool, type(None), inspect.Parameter.empty, Any, dict, list, object})
+# What pydantic adds to the path of a fault in a union, for one that is checked by a function.
+UNION_MEMBER = "function-plain[upload()]"
+Settle = Callable[[Sequence[Upload]], None]
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -165,10 +169,13 @@ class Signature:
     def _variadic(self) -> frozenset[str]:
         return frozenset(parameter.name for parameter in self.parameters if parameter.kind in VARIADIC)
 
-    def payload(self, arguments: Mapping[str, Any], *, strict: bool = False) -> dict[str, Any]:
+    def payload(
+        self, arguments: Mapping[str, Any], *, strict: bool = False, settle: Settle | None = None
+    ) -> dict[str, Any]:
         """The arguments as they are stored: validated against the annotations, converted to JSON, defaults left out.
 
-        `strict` refuses what JSON clients get wrong (a text where a number belongs). Raises InvalidArguments, naming every
+        `strict` refuses what JSON clients get wrong (a text where a number belongs). `settle` is called with the uploads that
+        are among them, if there are any, to complete what is known of each. Raises InvalidArguments, naming every
         parameter that is missing, unknown, of another type, or not JSON.
         """
         if self._is_stored_as_given(arguments):
@@ -189,7 +196,7 @@ class Signature:
             )
         except self._mistaken as error:
             raise InvalidArguments(self.task_type, self._told(error)) from None
-        return self._stored(checked)
+        return self._stored(checked, settle)
 
     def _is_stored_as_given(self, arguments: Mapping[str, Any]) -> bool:
         """Every value is of just the class that its annotation names, and JSON: pydantic would take them and give them back.
@@ -219,9 +226,20 @@ class Signature:
             return list(faults(value, name))
         return []
 
-    def _stored(self, checked: Any) -> dict[str, Any]:
+    def _stored(self, checked: Any, settle: Settle | None) -> dict[str, Any]:
+        # the uploads are those that are written: to validate a union may mean to try what is not taken
+        uploads: list[Upload] = []
+        stored = self._dumped(checked, uploads)
+        if uploads and settle is not None:
+            settle(uploads)
+            stored = self._dumped(checked, [])
+        return stored
+
+    def _dumped(self, checked: Any, uploads: list[Upload]) -> dict[str, Any]:
         try:
-            stored: dict[str, Any] = checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            stored: dict[str, Any] = checked.model_dump(
+                mode="json", by_alias=True, exclude_unset=True, context={"uploads": uploads}
+            )
         except ValueError as error:  # pydantic's are such too
             raise InvalidArguments(self.task_type, [("", str(error))]) from None
         left = [fault for name, value in stored.items() if not simple(value) for fault in faults(value, name)]
@@ -234,7 +252,7 @@ class Signature:
         if self.plain:
             return self._known(payload)
         try:
-            checked = self._model.model_validate_json(dumps(dict(payload)))
+            checked = self._model.model_validate_json(dumps(dict(payload)), context={"stored": True})
         except self._mistaken as error:
             raise InvalidArguments(self.task_type, self._told(error)) from None
         given = {
@@ -309,5 +327,7 @@ def _with_alias(default: Any, name: str) -> Any:
 def _path(place: tuple[int | str, ...]) -> str:
     path = ""
     for part in place:
+        if isinstance(part, str) and part == UNION_MEMBER:
+            continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path

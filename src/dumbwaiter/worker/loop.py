@@ -21,6 +21,7 @@ from dumbwaiter.executors.base import Executor, Running
 from dumbwaiter.executors.command import CommandExecutor, GuardedCommands
 from dumbwaiter.executors.context import Stop
 from dumbwaiter.executors.function import LoopExecutor, ThreadExecutor
+from dumbwaiter.executors.inputs import StoredInputs
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.remembering import StoredMemory
@@ -140,6 +141,7 @@ class Worker:
             clean=self._workdirs.remove,
             commands=lambda running: GuardedCommands(running, self.name, settings.grace),
             memory=lambda running: StoredMemory(store, self._files, running, limit=settings.max_result),
+            inputs=lambda running: StoredInputs(store, self._files, running),
             clock=store.now,
             over=self._over,
             succeeding=store.succeeding,
