@@ -36,9 +36,6 @@ IN_WORDS = {
     Status.FAILED: "has failed",
     Status.CANCELLED: "was cancelled",
 }
-# Before that an estimate is a guess that jumps about.
-LEAST_ELAPSED = timedelta(seconds=2)
-LEAST_FRACTION = 0.03
 
 Phase = Literal["queued", "scheduled", "retrying", "running", "cancelling", "success", "failed", "cancelled"]
 Display = Literal["none", "working", "ready", "retry"]
@@ -165,6 +162,7 @@ class Task:
     message: str | None = None
     progress_at: datetime | None = None
     estimated_finish_at: datetime | None = None
+    estimate_spread: float | None = None
     error_type: str | None = None
     error_message: str | None = None
     user_message: str | None = None
@@ -230,6 +228,13 @@ class Task:
         if self.status is not Status.RUNNING or self.estimated_finish_at is None or self.cancel_requested_at:
             return None
         return max(self.estimated_finish_at - now, timedelta(0))
+
+    def remaining_range(self, now: datetime) -> tuple[timedelta, timedelta] | None:
+        """Between what times the time left is likely to lie; None until tasks of this type have told."""
+        left = self.remaining(now)
+        if left is None or self.estimate_spread is None:
+            return None
+        return left / self.estimate_spread, left * self.estimate_spread
 
     def run_time(self, now: datetime) -> timedelta | None:
         """How long its attempt has run, or its last one ran; None while it waits, and if it ended waiting."""
@@ -356,10 +361,3 @@ def clamped(fraction: float) -> float | None:
     if math.isnan(fraction):
         return None
     return min(max(float(fraction), 0.0), 0.999)
-
-
-def estimated_left(elapsed: timedelta, fraction: float) -> timedelta | None:
-    """Time left if the rest goes as the part that is done: elapsed × (1 − p) / p. None in the first 2 s and below 3 %."""
-    if fraction < LEAST_FRACTION or elapsed < LEAST_ELAPSED:
-        return None
-    return elapsed * ((1 - fraction) / fraction)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 
-from dumbwaiter import Dumbwaiter, TaskContext
+from dumbwaiter import Dumbwaiter, Fail, TaskContext
 
 STEPS = {"mixing": 1, "baking": 8, "icing": 1}
 waiter = Dumbwaiter()
@@ -31,3 +32,22 @@ bake_by_command = waiter.command(
     steps=STEPS,
     progress=r"(?P<step>\w+): (?P<percent>\d+) % (?P<message>.*)",
 )
+
+
+@waiter.task("brood")
+def brood(ctx: TaskContext) -> None:
+    """Says nothing."""
+    ctx.sleep(600)
+
+
+@waiter.task("rise")
+def rise(ctx: TaskContext) -> None:
+    """The second half of the work takes three quarters of the time."""
+    for place in ctx.track(range(10)):
+        time.sleep(0.025 if place < 5 else 0.075)
+
+
+@waiter.task("fall")
+def fall(ctx: TaskContext) -> None:
+    ctx.progress(0.5)
+    raise Fail("it sank")

@@ -19,7 +19,6 @@ from dumbwaiter.task import (
     Status,
     Task,
     clamped,
-    estimated_left,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -132,21 +131,22 @@ def test_of_two_reports_the_further_fraction_and_the_later_step_count():
     assert Progress().after(Progress(0.1)) == Progress(0.1)
 
 
-def test_the_time_left_is_that_of_the_rest_at_the_speed_so_far():
-    assert estimated_left(timedelta(seconds=30), 0.25) == timedelta(seconds=90)
-
-
-@pytest.mark.parametrize(("seconds", "fraction"), [(30, 0), (30, 0.029), (1.9, 0.5)])
-def test_too_little_work_tells_nothing_of_the_time_left(seconds, fraction):
-    assert estimated_left(timedelta(seconds=seconds), fraction) is None
-
-
 def test_the_time_remaining_is_never_negative():
     soon = replace(RUNNING, estimated_finish_at=NOW + SECOND)
 
     assert soon.remaining(NOW) == SECOND
     assert soon.remaining(NOW + 5 * SECOND) == timedelta(0)
     assert RUNNING.remaining(NOW) is None
+
+
+def test_the_range_of_the_time_remaining_shrinks_with_it():
+    soon = replace(RUNNING, estimated_finish_at=NOW + 4 * SECOND, estimate_spread=2.0)
+
+    assert soon.remaining_range(NOW) == (2 * SECOND, 8 * SECOND)
+    assert soon.remaining_range(NOW + 3 * SECOND) == (SECOND / 2, 2 * SECOND)
+    assert soon.remaining_range(NOW + 5 * SECOND) == (timedelta(0), timedelta(0))
+    assert replace(soon, estimate_spread=None).remaining_range(NOW) is None
+    assert replace(soon, estimated_finish_at=None).remaining_range(NOW) is None
 
 
 def test_a_task_that_is_being_cancelled_has_no_time_left():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.eta import History
 from tests.support import oven
 from tests.support.waiting import until
-from tests.support.workers import Place
+from tests.support.workers import Place, ended
 
 
 @pytest.fixture
@@ -29,3 +32,43 @@ def test_a_fraction_of_a_step_is_seen_as_a_fraction_of_the_whole(waiter, start_w
     [outlook] = waiter.outlooks([seen])
     assert ["done", "current", "waiting"] == [step.state for step in outlook.steps]
     waiter.cancel(task.id)
+
+
+def test_a_task_that_says_nothing_has_an_estimate_once_others_of_its_type_have_told(waiter, start_worker):
+    history = History.of(40)
+    for _ in range(4):
+        history = history.merged(History.of(40))
+    waiter.store.add_durations({"brood": history})
+    start_worker()
+    task = waiter.enqueue("brood")
+    seen = until(lambda: found if (found := waiter.get(task.id)).estimated_finish_at else None)
+    now = waiter.store.now()
+
+    left, between = seen.remaining(now), seen.remaining_range(now)
+    assert timedelta(seconds=25) < left < timedelta(seconds=45)
+    assert between[0] < left < between[1]
+    assert (seen.progress, seen.current_step) == (0, None)
+    waiter.cancel(task.id)
+
+
+def test_the_first_task_of_a_type_that_says_nothing_has_no_estimate(waiter, start_worker):
+    start_worker()
+    task = waiter.enqueue("brood")
+    until(lambda: waiter.get(task.id).status == "running")
+    time.sleep(3)  # no luck is waited for: after two it would be there
+
+    assert waiter.get(task.id).estimated_finish_at is None
+    waiter.cancel(task.id)
+
+
+def test_what_tasks_took_and_how_they_came_along_outlives_their_worker(waiter, start_worker):
+    worker = start_worker()
+    ended(waiter, [waiter.enqueue("rise"), waiter.enqueue("fall")])
+    worker.stop()
+    assert worker.join(20)
+    known = waiter.store.durations()
+
+    assert set(known) == {"rise"}
+    assert 0.4 < known["rise"].mean_seconds < 5
+    # the first half of the work takes a quarter of the time
+    assert 0.1 < known["rise"].share(0.5)[0] < 0.4

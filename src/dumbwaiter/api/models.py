@@ -123,7 +123,7 @@ def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) 
     `outlook` is what is known beside its row (`Dumbwaiter.outlooks`).
     """
     phase = task.phase(now)
-    remaining = task.remaining(now)
+    remaining, between = task.remaining(now), task.remaining_range(now)
     url = f"{base}/tasks/{task.id}"
     files = file_views(task, now, url)
     return TaskView(
@@ -140,7 +140,9 @@ def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) 
         max_attempts=task.max_retry_count + 1,
         retry_at=task.run_at if phase == "retrying" else None,
         estimated_remaining_seconds=None if remaining is None else round(remaining.total_seconds(), 1),
-        estimated_remaining_range=None,
+        estimated_remaining_range=None
+        if between is None
+        else (round(between[0].total_seconds(), 1), round(between[1].total_seconds(), 1)),
         queue_position=None,
         queue_position_is_lower_bound=False,
         expected_start_at=None,

@@ -16,7 +16,7 @@ import typer
 
 from dumbwaiter.cli.program import command
 from dumbwaiter.errors import DumbwaiterError, RefusedError
-from dumbwaiter.task import estimated_left
+from dumbwaiter.eta import Pace
 
 if TYPE_CHECKING:
     from dumbwaiter.jobs.video import Video
@@ -111,12 +111,14 @@ def in_directory(recordings: list[Path], place: Path) -> list[tuple[Path, Path]]
 def export_one(source: Path, target: Path, cancelled: Callable[[], bool]) -> None:
     from dumbwaiter.cli.following import bar
 
-    began = time.monotonic()
+    began, pace = time.monotonic(), Pace()
     with bar(source.name) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
 
         def progress(fraction: float, step: str) -> None:
-            left = estimated_left(timedelta(seconds=time.monotonic() - began), fraction)
-            show(fraction, step, left or None)
+            seconds = time.monotonic() - began
+            pace.note(seconds, fraction)
+            estimate = pace.forecast(seconds)
+            show(fraction, step, None if estimate is None else timedelta(seconds=estimate.seconds))
 
         show(None, "reading", None)
         video = exported(source, target, progress, cancelled, Path(workdir))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dumbwaiter.errors import LostClaim, NoTransaction
+from dumbwaiter.eta import Estimate, History, Pace
 from dumbwaiter.executors.context import Command, CommandResult, Publication, Stop, TaskContext
 from dumbwaiter.executors.inputs import Inputs
 from dumbwaiter.executors.steps import Memory
@@ -102,6 +103,10 @@ class Running:
         self._reported = NO_PROGRESS
         self._mark: Mark | None = None
         self._written: Mark | None = None
+        self._pace: Pace | None = None
+        # the forecaster's own notes, in seconds since the start: not before this, and the end that it told last
+        self.forecast_after = 2.0
+        self.told_end: float | None = None
 
     @property
     def deadline(self) -> float | None:
@@ -178,6 +183,21 @@ class Running:
         """How far the attempt has come."""
         return self._progress.fraction
 
+    def _paced(self) -> Pace:
+        if self._pace is None:
+            self._pace = Pace(resumes=self.task.attempt > 1)
+        return self._pace
+
+    def forecast(self, seconds: float, history: History | None) -> Estimate | None:
+        """How much longer it will take, so many seconds after its start."""
+        with self._lock:
+            return self._paced().forecast(seconds, history)
+
+    def history(self, seconds: float) -> History:
+        """What it adds to the history of its type, if it succeeded after so many seconds."""
+        with self._lock:
+            return History.of(seconds) if self._pace is None else self._pace.history(seconds)
+
     def remembering(self) -> Fence:
         """The fence to remember something under. Raises LostClaim if the attempt has ended or lost its task."""
         with self._lock:
@@ -207,6 +227,8 @@ class Running:
     def report(self, progress: Progress) -> None:
         with self._lock:
             self._progress = self._progress.after(progress)
+            if progress.fraction is not None:
+                self._paced().note(time.monotonic() - self.started, progress.fraction)
 
     def publish(self, publication: Publication) -> None:
         if self._ended or self.stop_reason is Stop.LOST:

@@ -86,6 +86,7 @@ def report(db: Database, connection: Connection, reports: Sequence[Report], now:
             values["message"] = storable(entry.progress.message)[:500] or None
         if entry.remaining is not None:
             values["estimated_finish_at"] = moved(now, entry.remaining, db.dialect)
+            values["estimate_spread"] = entry.spread
         fence = entry.task.fence
         connection.execute(sa.update(tasks).where(*holds(db, fence)).values(values))
 

@@ -113,6 +113,7 @@ class Report:
     task: Task
     progress: Progress
     remaining: timedelta | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ KNOWN_TO_A_CLAIM: Mapping[str, Any] = {
     "message": None,
     "progress_at": None,
     "estimated_finish_at": None,
+    "estimate_spread": None,
     "finished_at": None,
     "cancel_requested_at": None,
     "retried_as": None,

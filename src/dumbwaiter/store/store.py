@@ -7,7 +7,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -16,9 +16,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, OutcomeUnknown, UnknownTask
+from dumbwaiter.eta import History
 from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
-from dumbwaiter.store import batches, claiming, ending, enqueueing, keeping, looking, patience, steps, waking
+from dumbwaiter.store import (
+    batches,
+    claiming,
+    durations,
+    ending,
+    enqueueing,
+    keeping,
+    looking,
+    patience,
+    steps,
+    waking,
+)
 from dumbwaiter.store.callers import Callers, explained
 from dumbwaiter.store.claiming import Concern, Want
 from dumbwaiter.store.connections import (
@@ -669,6 +681,19 @@ class Store:
         self.connections.again(
             lambda connection: keeping.report(self.db, connection, reports, self.db.now(now)),
             single=len(reports) == 1,
+        )
+
+    def durations(self, task_types: Collection[str] | None = None) -> dict[str, History]:
+        """How long tasks of these types, or of all, took lately."""
+        with self.connections.reading() as connection:
+            return durations.known(self.db, connection, task_types)
+
+    def add_durations(
+        self, fresh: Mapping[str, History], *, now: datetime | None = None
+    ) -> dict[str, History]:
+        """Add what was seen to what is known: that, by type. A type that is missing is to be given again."""
+        return self.connections.again(
+            lambda connection: durations.add(self.db, connection, fresh, self.db.now(now))
         )
 
     def begin(self, fences: Sequence[Fence]) -> set[Fence]:

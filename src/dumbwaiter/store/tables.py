@@ -54,6 +54,7 @@ class Tables:
         self.workers = self._workers()
         self.queues = self._queues()
         self.schedules = self._schedules()
+        self.durations = self._durations()
         self.installation = self._installation()
 
     @property
@@ -110,6 +111,8 @@ class Tables:
             sa.Column("message", Name(500)),
             sa.Column("progress_at", Timestamp),
             sa.Column("estimated_finish_at", Timestamp),
+            # what is left is likely to be between so many times less and so many times more
+            sa.Column("estimate_spread", sa.Double),
             sa.Column("error_type", Name(200)),
             sa.Column("error_message", LongText),
             sa.Column("user_message", LongText),
@@ -306,6 +309,14 @@ class Tables:
             sa.Column("next_at", Timestamp),
             sa.Column("last_at", Timestamp),
             sa.Column("paused", sa.Boolean, nullable=False),
+        )
+
+    def _durations(self) -> sa.Table:
+        return self._table(
+            "durations",
+            sa.Column("task_type", Name(100), primary_key=True),
+            sa.Column("history", Json, nullable=False),
+            sa.Column("updated_at", Timestamp, nullable=False),
         )
 
     def _installation(self) -> sa.Table:

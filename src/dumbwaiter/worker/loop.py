@@ -30,11 +30,13 @@ from dumbwaiter.run import Runner
 from dumbwaiter.settings import Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
 from dumbwaiter.store.store import LARGEST_CLOCK_OFFSET, Store
-from dumbwaiter.task import Fence, Outcome, Status, Task
+from dumbwaiter.task import Fence, Kind, Outcome, Status, Task
 from dumbwaiter.worker.buffer import LATE, Buffer
 from dumbwaiter.worker.claimer import Claimer
+from dumbwaiter.worker.durations import Durations
 from dumbwaiter.worker.duty import Duty
 from dumbwaiter.worker.finisher import Finisher
+from dumbwaiter.worker.forecaster import Forecaster
 from dumbwaiter.worker.heartbeat import Heartbeat
 from dumbwaiter.worker.listener import Listener
 from dumbwaiter.worker.rescuer import Rescuer
@@ -156,7 +158,10 @@ class Worker:
             fallen=lambda: self._heart_duty.wake(),
         )
         self._finisher = Finisher(store, self._settled)
-        self._watcher = Watcher(store, self._runner, lambda: self.running, settings.grace)
+        self._durations = Durations(store)
+        self._watcher = Watcher(
+            store, self._runner, lambda: self.running, settings.grace, Forecaster(self._durations)
+        )
         self._buffer = Buffer(
             self.slots,
             self._registry,
@@ -211,6 +216,7 @@ class Worker:
             Duty("rescuer", self._rescuer.round),
             self._sweep_duty,
             self._heart_duty,
+            Duty("clerk", self._durations.round),
         ]
         self._begin = threading.Thread(target=self._start_when_ready, name="dumbwaiter-start", daemon=True)
 
@@ -358,7 +364,10 @@ class Worker:
             self.slots.started(running.entry)
         queue = running.task.queue
         self.slots.give_back(queue, running.entry)
-        self._buffer.ended(queue, time.monotonic() - running.started)
+        now = time.monotonic()
+        self._buffer.ended(queue, now - running.started)
+        if running.committed if end is None else end.outcome.kind is Kind.SUCCEED:
+            self._durations.succeeded(running, now)
         if end is None:
             self._forget(running.task)
             if running.committed and (running.remembers or running.task.attempt > 1):
@@ -549,6 +558,7 @@ class Worker:
         last = [self._aside(duty.join) for duty in self._duties if duty.started]
         if self._registered:
             last.append(self._aside(self._unregister))
+            last.append(self._aside(self._write_durations))
         until = time.monotonic() + max(self._until(AFTER_GRACE - 0.3), 0.3)
         for thread in filter(None, last):
             thread.join(max(until - time.monotonic(), 0.0))
@@ -557,6 +567,12 @@ class Worker:
         self._heartbeat.stop()
         self._workdirs.close()
         log.info("worker %s ended", self.name)
+
+    def _write_durations(self) -> None:
+        try:
+            self._durations.round()
+        except StoreError as error:
+            log.warning("how long the last tasks took could not be written: %s", error)
 
     def _unregister(self) -> None:
         try:

@@ -14,9 +14,9 @@ from dumbwaiter.errors import TaskCancelled
 from dumbwaiter.executors.base import Ended, Running
 from dumbwaiter.executors.context import Stop
 from dumbwaiter.run import Runner
-from dumbwaiter.store.rows import Report, Standing
+from dumbwaiter.store.rows import Standing
 from dumbwaiter.store.store import Store
-from dumbwaiter.task import Progress, estimated_left
+from dumbwaiter.worker.forecaster import Forecaster
 
 log = logging.getLogger("dumbwaiter")
 
@@ -31,10 +31,16 @@ class Watcher:
     """Looks after what runs in this worker."""
 
     def __init__(
-        self, store: Store, runner: Runner, running: Callable[[], Sequence[Running]], grace: timedelta
+        self,
+        store: Store,
+        runner: Runner,
+        running: Callable[[], Sequence[Running]],
+        grace: timedelta,
+        forecaster: Forecaster,
     ) -> None:
         self._store = store
         self._runner = runner
+        self._forecaster = forecaster
         self._running = running
         self._grace = grace.total_seconds()
         self.abandoned = 0
@@ -138,9 +144,8 @@ class Watcher:
             self.ask(one, Stop.CANCEL)
 
     def _write_progress(self, running: Sequence[Running]) -> None:
-        fresh = [(one, one.fresh_progress()) for one in running if not one.ended]
-        reports = [report(one, progress) for one, progress in fresh if progress is not None]
-        if reports:
+        made = [self._forecaster.report(one) for one in running if not one.ended]
+        if reports := [report for report in made if report is not None]:
             self._store.report(reports)
 
     def _write_marks(self, running: Sequence[Running]) -> None:
@@ -159,9 +164,3 @@ class Watcher:
         instants += [one.stop_asked + self._grace for one in running if one.stop_asked is not None]
         soonest = min((instant - now for instant in instants if instant > now), default=LOOK)
         return max(min(soonest, LOOK), 0.01)
-
-
-def report(one: Running, progress: Progress) -> Report:
-    elapsed = timedelta(seconds=time.monotonic() - one.started)
-    left = None if progress.fraction is None else estimated_left(elapsed, progress.fraction)
-    return Report(one.task, progress, left)

@@ -41,6 +41,7 @@ def first_tables() -> sa.MetaData:
         workers,
         queues,
         schedules,
+        durations,
         installation,
     ):
         table(metadata, installed.prefix)
@@ -100,6 +101,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("message", Name(500)),
         sa.Column("progress_at", Timestamp),
         sa.Column("estimated_finish_at", Timestamp),
+        sa.Column("estimate_spread", sa.Double),
         sa.Column("error_type", Name(200)),
         sa.Column("error_message", LongText),
         sa.Column("user_message", LongText),
@@ -319,6 +321,17 @@ def schedules(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("next_at", Timestamp),
         sa.Column("last_at", Timestamp),
         sa.Column("paused", sa.Boolean, nullable=False),
+    )
+
+
+def durations(metadata: sa.MetaData, prefix: str) -> None:
+    define(
+        metadata,
+        prefix,
+        "durations",
+        sa.Column("task_type", Name(100), primary_key=True),
+        sa.Column("history", Json, nullable=False),
+        sa.Column("updated_at", Timestamp, nullable=False),
     )
 
 
