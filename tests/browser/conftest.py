@@ -6,16 +6,18 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from dumbwaiter import Dumbwaiter, Fail, Retry, TaskContext
 from dumbwaiter.dashboard.views import Offer, page
 from dumbwaiter.integrations.fastapi import lifespan, owner_of, router
 from dumbwaiter.jobs.video import find_chromium
+from tests.browser.stoves import Stove, cooking, window
 from tests.support.serving import serving
 
 BYTES = b"made by a test\n" * 100
@@ -94,3 +96,25 @@ def tab(browser: Browser, client: httpx.Client) -> Iterator[Page]:
     yield tab
     context.close()
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def stove(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stove]:
+    with cooking(tmp_path_factory.mktemp("stove")) as stove:
+        yield stove
+        for gate in list(stove.gates.values()):
+            gate.set()
+
+
+@pytest.fixture
+def name() -> str:
+    """Of the dish of this test: key, gates and file are called by it."""
+    return f"dish-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def context(browser: Browser, stove: Stove) -> Iterator[BrowserContext]:
+    stove.requests.clear()
+    stove.most_streams = stove.streams
+    with window(browser, viewport={"width": 600, "height": 500}) as context:
+        yield context
