@@ -24,7 +24,7 @@ from dumbwaiter.outlook import Outlook
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
 from dumbwaiter.strict_json import dumps, encoded
-from dumbwaiter.task import Attempt, Status, Task
+from dumbwaiter.task import Attempt, Retention, Status, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dumbwaiter.store.rows import NewTask, OnDuplicate
     from dumbwaiter.store.store import Store
     from dumbwaiter.uploads import Uploads
+    from dumbwaiter.worker.chores import Removed
     from dumbwaiter.worker.loop import Worker
 
 P = ParamSpec("P")
@@ -279,7 +280,7 @@ class Dumbwaiter:
         from dumbwaiter.store.store import Store
 
         with self._lock:
-            store: Store = self.__dict__.setdefault("store", Store(self.settings))
+            store: Store = self.__dict__.setdefault("store", Store(self.settings, self._retention_of))
             return store
 
     @cached_property
@@ -298,6 +299,16 @@ class Dumbwaiter:
 
         return Uploads(self.settings, self.store, lambda: self.files)
 
+    @cached_property
+    def _retention(self) -> Retention:
+        """How long records are kept unless their task type says otherwise."""
+        settings = self.settings
+        return Retention(settings.success_retention, settings.failed_retention, settings.cancelled_retention)
+
+    def _retention_of(self, task_type: str) -> Retention:
+        entry = self.registry.get(task_type)
+        return self._retention if entry is None else entry.retention
+
     # registering
 
     def task(self, name: str, **terms: Any) -> Registration:
@@ -308,7 +319,9 @@ class Dumbwaiter:
         use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
         that must not be repeated), `http` (callable over HTTP), `version` (1; of its parameters: a worker leaves tasks of a newer
         one to workers that know it), `upgrade` (makes arguments of an older version new: it is given them by name, and that
-        version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever) and `steps`
+        version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever),
+        `retention` (how long its records are kept once they have ended, one duration or one by status, such as
+        `{"failed": timedelta(days=90)}`; by default `settings.success_retention` and so on; None for ever) and `steps`
         (their names in order, each with its share of the time, such as `{"loading": 1, "rendering": 8}`; see
         `TaskContext.progress`).
 
@@ -379,6 +392,7 @@ class Dumbwaiter:
         "upgrade",
         "expires",
         "steps",
+        "retention",
     )
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
@@ -400,6 +414,9 @@ class Dumbwaiter:
         if given["timeout"] is not None:
             given["timeout"] = as_duration(f"task {name!r}: timeout", given["timeout"])
         given["expires"] = as_kept(f"task {name!r}: expires", given.get("expires", settings.file_expiry))
+        given["retention"] = as_retention(
+            f"task {name!r}: retention", given.get("retention", {}), self._retention
+        )
         return given
 
     # producing
@@ -727,6 +744,22 @@ class Dumbwaiter:
             self.store.note_retry(old, task)
         return task
 
+    def prune(self) -> Removed:
+        """Remove now what nobody needs any more: expired files, what dead attempts left, records that are old enough.
+
+        Workers do the same, a little every minute. What was removed, in numbers. Raises StoreError, FileStoreError.
+
+            removed = waiter.prune()
+            print(removed.files, removed.records)
+        """
+        from dumbwaiter.executors import workdirs
+        from dumbwaiter.worker.chores import Chores
+
+        self.store.schema.ensure()
+        removed = Chores(self.store, lambda: self.files).run()
+        removed.work_directories = len(workdirs.sweep(self.settings.workdir_path))
+        return removed
+
     def migrate(self) -> list[str]:
         """Create the tables, or bring them up to date. The revisions that were applied."""
         return self.store.schema.migrate()
@@ -776,6 +809,18 @@ def as_kept(what: str, given: Any) -> timedelta | None:
             f"{what}={given!r}: give more than nothing and at most {LONGEST_KEPT.days} days, or None to keep it for ever"
         )
     return kept
+
+
+def as_retention(what: str, given: Any, otherwise: Retention) -> Retention:
+    """How long records are kept: one duration for all, or by status. Raises ConfigurationError."""
+    statuses = tuple(status.value for status in Status if status.final)
+    by_status = given if isinstance(given, Mapping) else dict.fromkeys(statuses, given)
+    if unknown := [name for name in by_status if name not in statuses]:
+        raise ConfigurationError(
+            f"{what}: {unknown[0]!r} is no end of a task; there are {', '.join(statuses)}"
+        )
+    kept = {str(name): as_kept(f"{what}[{str(name)!r}]", value) for name, value in by_status.items()}
+    return replace(otherwise, **kept)
 
 
 def check_address(database: str) -> None:

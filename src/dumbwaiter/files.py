@@ -439,9 +439,16 @@ class Bucket:
     def remove(self, keys: list[str]) -> None:
         import obstore
 
-        for key in keys:
-            with asked(f"remove {key}"), suppress(FileNotFoundError):
-                obstore.delete(self._store, self._at(key))
+        if not keys:
+            return
+        # S3 takes a thousand in one request, and minds none that is not there; others may
+        with asked(f"remove {keys[0]}" + (f" and {len(keys) - 1} more" if keys[1:] else "")):
+            try:
+                obstore.delete(self._store, [self._at(key) for key in keys])
+            except FileNotFoundError:
+                for key in keys:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._store, self._at(key))
 
     def remove_under(self, prefix: str) -> None:
         import obstore

@@ -100,8 +100,8 @@ class Runner:
         return self._executors[running.entry.executor]
 
     def settled(self, running: Running, status: Status | None) -> None:
-        """The store has heard of its end. Files of an attempt that did not count are deleted."""
-        if running.published.begun and status is not Status.SUCCESS:
+        """The store has heard of its end. Files of an attempt that had lost its task are deleted; others the store told of."""
+        if running.published.begun and status is None:
             self._drop_files(running.task)
 
     @contextlib.contextmanager
@@ -153,7 +153,9 @@ class Runner:
         self._tidy(running)
         if outcome is not None:
             files, mark = tuple(published.files), running.fresh_mark()
-            self._over(running, Finish(running.task, outcome, files, mark, running.remembers))
+            self._over(
+                running, Finish(running.task, outcome, files, mark, running.remembers, published.begun)
+            )
             return
         if published.begun:
             self._drop_files(running.task)

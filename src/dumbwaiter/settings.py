@@ -57,6 +57,9 @@ class Settings:
     # None is for ever
     file_expiry: timedelta | None = timedelta(hours=24)
     upload_expiry: timedelta = timedelta(hours=24)
+    success_retention: timedelta | None = timedelta(days=30)
+    failed_retention: timedelta | None = timedelta(days=7)
+    cancelled_retention: timedelta | None = timedelta(days=1)
 
     slots: int = 10
     max_interruptions: int = 20
@@ -163,7 +166,7 @@ KINDS: dict[str, Any] = {
 
 
 # What may be None in Python and `never` in the environment.
-FOR_EVER = frozenset({"file_expiry"})
+FOR_EVER = frozenset({"file_expiry", "success_retention", "failed_retention", "cancelled_retention"})
 # Longer is for ever, and is no instant that every database can name.
 LONGEST_KEPT = timedelta(days=36_500)
 

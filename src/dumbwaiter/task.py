@@ -310,6 +310,26 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the record of a task is kept after its end, by how it ended; None is for ever."""
+
+    success: timedelta | None = timedelta(days=30)
+    failed: timedelta | None = timedelta(days=7)
+    cancelled: timedelta | None = timedelta(days=1)
+
+    def of(self, status: Status) -> timedelta | None:
+        """Of a task with this final status."""
+        match status:
+            case Status.SUCCESS:
+                return self.success
+            case Status.FAILED:
+                return self.failed
+            case Status.CANCELLED:
+                return self.cancelled
+        raise ValueError(f"a task that {IN_WORDS[status]} has not ended")
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far an attempt has come: a fraction from 0 to 1, the step it is at, and a message, in the person's words.
 

@@ -198,7 +198,7 @@ def built(name: str) -> bool:
 
 def test_the_reference_of_the_command_line_names_every_command_and_option() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
-    for module in ("tasks", "serving", "video", "health", "demo"):
+    for module in ("tasks", "serving", "video", "health", "cleaning", "demo"):
         importlib.import_module(f"dumbwaiter.cli.{module}")
     commands = typer.main.get_group(program).commands
 

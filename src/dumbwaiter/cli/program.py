@@ -131,7 +131,7 @@ def command(name: str) -> Callable[[Command], Command]:
 def run() -> None:
     """Parse the command line and run the command; ends the process with its exit status."""
     # Commands register themselves when their modules are imported.
-    for module in ("tasks", "serving", "video", "health", "demo"):
+    for module in ("tasks", "serving", "video", "health", "cleaning", "demo"):
         importlib.import_module(f"dumbwaiter.cli.{module}")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -16,7 +16,7 @@ from dumbwaiter.course import Course, course
 from dumbwaiter.errors import ConfigurationError, UnknownTaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.retry import Retry, storable
-from dumbwaiter.task import Task
+from dumbwaiter.task import Retention, Task
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 # What every isolated process and command takes one of: a worker has as many as it has cores.
@@ -54,6 +54,7 @@ class TaskType:
     expires: timedelta | None = timedelta(hours=24)
     steps: Mapping[str, float] | None = None
     prints: re.Pattern[str] | None = None
+    retention: Retention = field(default_factory=Retention)
 
     def arguments(self, task: Task) -> dict[str, Any]:
         """The task's arguments as the function takes them, those of an older version made new.

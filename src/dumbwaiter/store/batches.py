@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -41,17 +42,28 @@ def succeed(db: Database, ends: Sequence[Finish], now: Instant) -> tuple[Alone, 
     """One update for the plain successes among these ends of one worker, each row of it under its fence; and their ids.
 
     Fewer than two are left to `ending.finish`, as are those that it does not find: one that lost its task, or whose cancel
-    came first.
+    came first. And those whose records are kept for another time than those of the first.
     """
     worker = ends[0].task.worker_id
-    results = {end.task.id: text(end) for end in ends if plain(end) and end.task.worker_id == worker}
+    kept = db.retention(next(filter(plain, ends)).task.task_type).success
+    results = {
+        end.task.id: text(end)
+        for end in ends
+        if plain(end) and end.task.worker_id == worker and db.retention(end.task.task_type).success == kept
+    }
     rows = sorted((id_, result) for id_, result in results.items() if len(result or "") <= LARGEST)
     given, values = db.dialect.given(rows)
     values["worker"] = worker
-    instant = now
+    instant, pruned = now, None
     if isinstance(now, datetime):
         instant, values["now"] = sa.bindparam("now", type_=Timestamp, required=False), now
-    alone = Alone(("succeed", type(now)), lambda _: [succeeding(db, given, instant)], values)
+    if kept is not None and isinstance(now, datetime):
+        pruned, values["pruned"] = sa.bindparam("pruned", type_=Timestamp, required=False), now + kept
+    elif kept is not None:
+        values["kept"] = kept.total_seconds()
+        pruned = db.dialect.after(now, sa.bindparam("kept", type_=sa.Double, required=False))
+    form = ("succeed", type(now), kept is None)
+    alone = Alone(form, lambda _: [succeeding(db, given, instant, pruned)], values)
     return alone, [id_ for id_, _ in rows]
 
 
@@ -68,7 +80,7 @@ def text(end: Finish) -> str | None:
     return None if end.outcome.result is None else dumps(end.outcome.result)
 
 
-def succeeding(db: Database, given: sa.Subquery, now: Instant) -> sa.Update:
+def succeeding(db: Database, given: sa.Subquery, now: Instant, pruned: Any) -> sa.Update:
     tasks = db.tables.tasks
     ended = LET_GO | changes(db, Outcome.succeeded(), now) | {"result": given.c.body}
     return (
@@ -80,5 +92,5 @@ def succeeding(db: Database, given: sa.Subquery, now: Instant) -> sa.Update:
             db.dialect.unindexed(tasks.c.status) == RUNNING,
             tasks.c.cancel_requested_at.is_(None),
         )
-        .values(ended | {"updated_at": now, "version": tasks.c.version + 1})
+        .values(ended | {"updated_at": now, "version": tasks.c.version + 1, "prune_at": pruned})
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from dumbwaiter.store import keeping, steps
 from dumbwaiter.store.dialects import Instant, moved
 from dumbwaiter.store.rows import Database, Finish, next_key, to_task
 from dumbwaiter.store.tables import PENDING, RUNNING
+from dumbwaiter.store.types import Timestamp
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, ResultFile, Status, Task
 
 # No delay is longer: later than the year 9999 no database has a name for.
@@ -40,22 +41,25 @@ def finish(db: Database, connection: Connection, end: Finish, now: Instant) -> S
     that was written before is told again: its writer may have lost the connection before it heard of the commit.
     """
     outcome = end.outcome
-    if outcome.kind is not Kind.CANCEL and not move(db, connection, end.task, outcome, now, uncancelled=True):
+    if outcome.kind is not Kind.CANCEL and not move(
+        db, connection, end.task, outcome, now, files=end.files, uncancelled=True
+    ):
         outcome = Outcome.cancelled()
     elif outcome.kind is not Kind.CANCEL:
-        settle(db, connection, end.task, outcome, now)
+        left = end.published and outcome.kind is not Kind.SUCCEED
+        settle(db, connection, end.task, outcome, now, leftovers=left)
         record_files(db, connection, end, now)
         record_mark(db, connection, end, now)
         return outcome.status
     if not move(db, connection, end.task, outcome, now):
         return written_before(db, connection, end)
-    settle(db, connection, end.task, outcome, now)
+    settle(db, connection, end.task, outcome, now, leftovers=end.published)
     return outcome.status
 
 
 def succeed(db: Database, connection: Connection, end: Finish, now: Instant) -> None:
     """Write a success in the transaction of the task's own writes. Raises TaskCancelled, LostClaim: it must be undone then."""
-    if not move(db, connection, end.task, end.outcome, now, uncancelled=True):
+    if not move(db, connection, end.task, end.outcome, now, files=end.files, uncancelled=True):
         refuse_unowned(db, connection, end.task)
         raise LostClaim(f"attempt {end.task.attempt} no longer owns task {end.task.id}")
     settle(db, connection, end.task, end.outcome, now)
@@ -98,10 +102,14 @@ def move(
     outcome: Outcome,
     now: Instant,
     *,
+    files: Sequence[ResultFile] = (),
     uncancelled: bool = False,
 ) -> bool:
     """The one update that takes a running task out of that status. False if the fence did not hold."""
     tasks = db.tables.tasks
+    values = LET_GO | changes(db, outcome, now) | {"updated_at": now, "version": tasks.c.version + 1}
+    if outcome.status.final:
+        values["prune_at"] = pruned_at(db, task.task_type, outcome.status, now, files)
     statement = (
         sa.update(tasks)
         .where(
@@ -110,7 +118,7 @@ def move(
             tasks.c.worker_id == task.worker_id,
             tasks.c.status == RUNNING,
         )
-        .values(LET_GO | changes(db, outcome, now) | {"updated_at": now, "version": tasks.c.version + 1})
+        .values(values)
     )
     if uncancelled:
         statement = statement.where(tasks.c.cancel_requested_at.is_(None))
@@ -144,6 +152,23 @@ def changes(db: Database, outcome: Outcome, now: Instant) -> dict[str, Any]:
             return again | told | {"ready": True, "crash_count": tasks.c.crash_count + 1}
 
 
+def pruned_at(
+    db: Database, task_type: str, status: Status, now: Instant, files: Sequence[ResultFile] = ()
+) -> Any:
+    """When the record of a task that ends now may go: after its time, and not before its files. None: never."""
+    kept = db.retention(task_type).of(status)
+    if kept is None or any(file.expires_at is None for file in files):
+        return None
+    at = moved(now, kept, db.dialect)
+    last = max((file.expires_at for file in files if file.expires_at is not None), default=None)
+    if last is None:
+        return at
+    if isinstance(at, datetime):
+        return max(at, last)
+    gone = sa.literal(last, Timestamp)
+    return sa.case((at < gone, gone), else_=at)
+
+
 def text(given: str | None, limit: int) -> str | None:
     """A text as every database takes it: what a task raised must never keep its end from being written."""
     return None if given is None else storable(given)[:limit]
@@ -154,15 +179,32 @@ def later(db: Database, delay: timedelta, now: Instant) -> dict[str, Any]:
     return {"ready": delay <= timedelta(0), "run_at": moved(now, delay, db.dialect)}
 
 
-def settle(db: Database, connection: Connection, task: Task, outcome: Outcome, now: Instant) -> None:
+def settle(
+    db: Database,
+    connection: Connection,
+    task: Task,
+    outcome: Outcome,
+    now: Instant,
+    *,
+    leftovers: bool = False,
+) -> None:
     """What follows an end in the same transaction: the history, and the task that waited for this one's key."""
     if outcome.attempt_outcome is not AttemptOutcome.SUCCESS or task.attempt > 1:
-        record_attempt(db, connection, task, outcome, now)
+        record_attempt(db, connection, task, outcome, now, leftovers=leftovers)
     if outcome.status.final:
         promote(db, connection, task, now)
 
 
-def record_attempt(db: Database, connection: Connection, task: Task, outcome: Outcome, now: Instant) -> None:
+def record_attempt(
+    db: Database,
+    connection: Connection,
+    task: Task,
+    outcome: Outcome,
+    now: Instant,
+    *,
+    leftovers: bool = False,
+) -> None:
+    """Write the history of an attempt; `leftovers`: it may have stored files, which nobody is to see."""
     row = {
         "task_id": task.id,
         "number": task.attempt,
@@ -175,6 +217,7 @@ def record_attempt(db: Database, connection: Connection, task: Task, outcome: Ou
         "traceback": None
         if outcome.traceback is None
         else shortened(storable(outcome.traceback), TRACEBACK_LIMIT),
+        "sweep_at": now if leftovers else None,
     }
     connection.execute(sa.insert(db.tables.attempts).values(row))
 
@@ -271,6 +314,7 @@ def cancel_pending(
             cancel_requested_at=now,
             error_message=why,
             version=tasks.c.version + 1,
+            prune_at=pruned_at(db, task.task_type, Status.CANCELLED, now),
         )
     )
     ended = connection.execute(statement).rowcount == 1
@@ -329,7 +373,8 @@ def rescue(
             task, f"worker {task.worker_id} was last heard of at {task.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         if move(db, connection, task, outcome, now):
-            settle(db, connection, task, outcome, now)
+            begun = outcome.attempt_outcome is not AttemptOutcome.NOT_BEGUN
+            settle(db, connection, task, outcome, now, leftovers=begun)
             rescued.append((task, outcome))
     return rescued
 

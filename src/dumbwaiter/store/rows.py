@@ -12,7 +12,17 @@ import sqlalchemy as sa
 
 from dumbwaiter.store.dialects import Dialect, Instant
 from dumbwaiter.store.tables import Tables
-from dumbwaiter.task import Attempt, AttemptOutcome, Mark, Outcome, Progress, ResultFile, Status, Task
+from dumbwaiter.task import (
+    Attempt,
+    AttemptOutcome,
+    Mark,
+    Outcome,
+    Progress,
+    ResultFile,
+    Retention,
+    Status,
+    Task,
+)
 
 # Rows of an id and a JSON text.
 Bodies = Sequence[tuple[str, str | None]]
@@ -25,6 +35,8 @@ class Database:
 
     tables: Tables
     dialect: Dialect
+    # how long records of a task type are kept
+    retention: Callable[[str], Retention] = field(default=lambda _: Retention(), compare=False)
 
     def now(self, given: datetime | None) -> Instant:
         """The instant to work with: a literal in tests, else the database's clock."""
@@ -96,7 +108,7 @@ class Finish:
     """The end of an attempt, as it is to be written: the task as it was claimed, what its end means, its files.
 
     `mark` is the cursor that the next attempt starts from, if it is not written yet. `remembers`: this attempt may have
-    left steps, which go once the task has ended.
+    left steps, which go once the task has ended. `published`: it began to store files, which only a success may keep.
     """
 
     task: Task
@@ -104,6 +116,7 @@ class Finish:
     files: Sequence[ResultFile] = ()
     mark: Mark | None = None
     remembers: bool = False
+    published: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from dumbwaiter.store import (
     keeping,
     looking,
     patience,
+    pruning,
     steps,
     waking,
 )
@@ -49,6 +50,7 @@ from dumbwaiter.store.foreign import Statement, driver_form, statement
 from dumbwaiter.store.fronts import Fronts, Place
 from dumbwaiter.store.hints import Hints, NoHints
 from dumbwaiter.store.prepared import Alone
+from dumbwaiter.store.pruning import Belongings, Prunable, StoredFile
 from dumbwaiter.store.rows import (
     Ahead,
     Around,
@@ -67,7 +69,18 @@ from dumbwaiter.store.schema import Schema
 from dumbwaiter.store.tables import Tables
 from dumbwaiter.store.types import as_text
 from dumbwaiter.store.uploads import UploadTable, take, use
-from dumbwaiter.task import Attempt, Fence, KeptFile, Mark, Outcome, Recalled, ResultFile, Status, Task
+from dumbwaiter.task import (
+    Attempt,
+    Fence,
+    KeptFile,
+    Mark,
+    Outcome,
+    Recalled,
+    ResultFile,
+    Retention,
+    Status,
+    Task,
+)
 
 log = logging.getLogger("dumbwaiter")
 
@@ -104,15 +117,16 @@ class Store:
     WrongEnvironment if it was installed for another environment.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, retention: Callable[[str], Retention] | None = None) -> None:
         self.settings = settings
+        kept = Retention(settings.success_retention, settings.failed_retention, settings.cancelled_retention)
         self.connections = Connections(
             settings.database,
             pgbouncer=settings.pgbouncer,
             request=settings.request_timeout.total_seconds(),
         )
         self.tables = Tables(settings.table_prefix, settings.schema, self.connections.dialect.name)
-        self.db = Database(self.tables, self.connections.dialect)
+        self.db = Database(self.tables, self.connections.dialect, retention or (lambda _: kept))
         self.schema = Schema(self.connections, self.tables, settings)
         self.uploads = UploadTable(self.connections, self.db, self.schema)
         self._callers = Callers(self.connections, self.tables)
@@ -857,6 +871,56 @@ class Store:
     def forget_steps(self, task_ids: Sequence[str]) -> None:
         """Remove the steps of tasks that have ended; their kept files must be gone before."""
         self.connections.again(lambda connection: steps.forget(self.db, connection, task_ids), single=True)
+
+    # pruning: see `pruning.py`
+
+    def prunable(self, *, now: datetime | None = None) -> Prunable:
+        """Whether anything is to be removed: one cheap look."""
+        with self.connections.reading() as connection:
+            return pruning.prunable(self.db, connection, self.db.now(now))
+
+    def expired_files(
+        self, *, limit: int = 100, skip: int = 0, now: datetime | None = None
+    ) -> list[StoredFile]:
+        """Files that have expired and are not known to be deleted, the earliest first."""
+        with self.connections.reading() as connection:
+            return pruning.expired_files(self.db, connection, self.db.now(now), limit, skip)
+
+    def mark_deleted(self, files: Sequence[StoredFile], *, now: datetime | None = None) -> None:
+        """Write down that files are no more."""
+        self.connections.again(
+            lambda connection: pruning.mark_deleted(self.db, connection, files, self.db.now(now)),
+            single=True,
+        )
+
+    def leftovers(
+        self, *, limit: int = 100, skip: int = 0, now: datetime | None = None
+    ) -> list[tuple[str, int]]:
+        """Attempts (task and number) that may have left files which nobody is to see, the earliest first."""
+        with self.connections.reading() as connection:
+            return pruning.leftovers(self.db, connection, self.db.now(now), limit, skip)
+
+    def swept(self, attempts: Sequence[tuple[str, int]], *, now: datetime | None = None) -> None:
+        """Write down that what these attempts left is no more."""
+        self.connections.again(
+            lambda connection: pruning.swept(self.db, connection, attempts, self.db.now(now)), single=True
+        )
+
+    def old_records(self, *, limit: int = 100, skip: int = 0, now: datetime | None = None) -> list[str]:
+        """Tasks that ended so long ago that their records are to go, the earliest first."""
+        with self.connections.reading() as connection:
+            return pruning.old_records(self.db, connection, self.db.now(now), limit, skip)
+
+    def belongings(self, task_ids: Sequence[str]) -> Mapping[str, Belongings]:
+        """What lies in the file store of these tasks; those of which nothing does are not named."""
+        with self.connections.reading() as connection:
+            return pruning.belongings(self.db, connection, task_ids)
+
+    def prune(self, task_ids: Sequence[str], *, now: datetime | None = None) -> int:
+        """Remove old records with their attempts, steps and files; how many. What lies in the file store must be gone before."""
+        return self.connections.again(
+            lambda connection: pruning.prune(self.db, connection, task_ids, self.db.now(now))
+        )
 
     def mind_jump(self, worker: str, by: timedelta, *, now: datetime | None = None) -> None:
         """The clock jumped: what counts for a while from some instant on counts as long as before. `by` may be negative.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -130,6 +131,8 @@ class Tables:
             sa.Column("retry_of", Id),
             sa.Column("retried_as", Id),
             sa.Column("meta", Json),
+            # when its record goes; null for ever, and as long as it has not ended
+            sa.Column("prune_at", Timestamp),
             sa.CheckConstraint(
                 "status in ('pending', 'running', 'success', 'failed', 'cancelled')",
                 name=f"{self.prefix}status",
@@ -167,6 +170,7 @@ class Tables:
             ("key", [c.task_type, c.business_key, c.owner, c.id], c.business_key.is_not(None)),
             # what a page shows of an owner: the newest
             ("owner", [c.owner, c.id], c.owner.is_not(None)),
+            ("prune", [c.prune_at], c.prune_at.is_not(None)),
         ]
         for name, columns, predicate in partial:
             only = self._own(postgresql_where=predicate, sqlite_where=predicate)
@@ -187,13 +191,14 @@ class Tables:
             ("expiry", [c.status, c.start_before]),
             ("key", [c.task_type, c.business_key, c.owner, c.id]),
             ("owner", [c.owner, c.id]),
+            ("prune", [c.prune_at]),
         ]
         for name, columns in full:
             sa.Index(f"{self.prefix}tasks_{name}_full", *columns).ddl_if(callable_=has_full_indexes_only)
         return table
 
     def _attempts(self) -> sa.Table:
-        return self._table(
+        table = self._table(
             "attempts",
             sa.Column("task_id", Id, primary_key=True),
             sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
@@ -204,7 +209,11 @@ class Tables:
             sa.Column("error_type", Name(200)),
             sa.Column("error", LongText),
             sa.Column("traceback", LongText),
+            # when to look whether it left files that nobody will see; null if it cannot have
+            sa.Column("sweep_at", Timestamp),
         )
+        self._index("attempts_sweep", table.c.sweep_at, only=table.c.sweep_at.is_not(None))
+        return table
 
     def _files(self) -> sa.Table:
         table = self._table(
@@ -220,8 +229,25 @@ class Tables:
             sa.Column("expires_at", Timestamp),
             sa.Column("deleted_at", Timestamp),
         )
-        sa.Index(f"{self.prefix}files_expiry", table.c.expires_at)
+        # not those that are deleted already: they stay as long as their task's record does
+        there = sa.and_(table.c.deleted_at.is_(None), table.c.expires_at.is_not(None))
+        self._index(
+            "files_expiry", table.c.expires_at, only=there, full=[table.c.deleted_at, table.c.expires_at]
+        )
         return table
+
+    def _index(
+        self,
+        name: str,
+        column: sa.Column[Any],
+        *,
+        only: sa.ColumnElement[bool],
+        full: Sequence[sa.Column[Any]] = (),
+    ) -> None:
+        """An index of the rows for which the predicate holds; where there is no such thing, of all by these columns."""
+        some = self._own(postgresql_where=only, sqlite_where=only)
+        sa.Index(f"{self.prefix}{name}", column, **some).ddl_if(callable_=has_partial_indexes)
+        sa.Index(f"{self.prefix}{name}_full", *(full or [column])).ddl_if(callable_=has_full_indexes_only)
 
     def _uploads(self) -> sa.Table:
         table = self._table(

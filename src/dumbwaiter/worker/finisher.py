@@ -69,7 +69,7 @@ class Finisher:
             raise
         except Exception as error:
             log.exception("the database refused the end of task %s", end.task.id)
-            return self._store.finish([Finish(end.task, refused(error))])[0]
+            return self._store.finish([Finish(end.task, refused(error), published=end.published)])[0]
 
     def _tell(self, end: Finish, status: Status | None) -> None:
         task = end.task

@@ -38,11 +38,11 @@ from dumbwaiter.worker.duty import Duty
 from dumbwaiter.worker.finisher import Finisher
 from dumbwaiter.worker.forecaster import Forecaster
 from dumbwaiter.worker.heartbeat import Heartbeat
+from dumbwaiter.worker.housekeeper import Housekeeper
 from dumbwaiter.worker.listener import Listener
 from dumbwaiter.worker.rescuer import Rescuer
 from dumbwaiter.worker.slots import Slots
 from dumbwaiter.worker.stager import BACKSTOP, REST, Stager
-from dumbwaiter.worker.sweeper import Sweeper
 from dumbwaiter.worker.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -201,20 +201,20 @@ class Worker:
             poll=settings.poll.total_seconds(),
         )
         self._listener = Listener(store, self._heard)
-        self._sweeper = Sweeper(store, self._files)
+        self._housekeeper = Housekeeper(store, self._files, tidy=self._clean_up_after_the_dead)
         moved = self._heartbeat.moved
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
         self._watch_duty = Duty("watcher", self._watcher.round, alive=moved)
         self._time_duty = Duty("timekeeper", self._watcher.keep_time)
         self._stage_duty = Duty("stager", self._stager.round)
-        self._sweep_duty = Duty("sweeper", self._sweeper.round)
+        self._clean_duty = Duty("housekeeper", self._housekeeper.round)
         self._heart_duty = Duty("heartbeat", self._heartbeat.round)
         self._housekeeping = [
             Duty("listener", self._listener.round),
             self._stage_duty,
             Duty("rescuer", self._rescuer.round),
-            self._sweep_duty,
+            self._clean_duty,
             self._heart_duty,
             Duty("clerk", self._durations.round),
         ]
@@ -395,13 +395,20 @@ class Worker:
             self._buffer.returned(end.task.fence)
         else:
             self._runner.settled(running, status)
+        if end.published and status is not None and status is not Status.SUCCESS:
+            self._sweep_leftovers()
         if status is not None and status.final and (end.remembers or end.task.attempt > 1):
             self._forget_steps(end.task)
 
     def _forget_steps(self, task: Task) -> None:
         """The task has ended: what its attempts remembered for later ones goes."""
-        self._sweeper.put(task.id)
-        self._sweep_duty.wake()
+        self._housekeeper.ended(task.id)
+        self._clean_duty.wake()
+
+    def _sweep_leftovers(self) -> None:
+        """An attempt may have stored files that were never visible; the store knows which."""
+        self._housekeeper.hurry()
+        self._clean_duty.wake()
 
     def _forget(self, task: Task) -> Running | None:
         with self._lock:
@@ -417,18 +424,13 @@ class Worker:
             return (*waiting, *self._running)
 
     def _took_back(self, task: Task, outcome: Outcome) -> None:
-        """Files of an attempt that was taken back were never visible."""
+        """A dead worker's task is ours to look after."""
         if outcome.status.final:
             self._forget_steps(task)
         elif self._claimer.concern.includes(task):
             # before the stager's next look
             self._hear_of_suspects(True)
-        try:
-            self._files().delete_attempt(task.id, task.attempt)
-        except Exception as error:  # noqa: BLE001 - the files are left to the sweep
-            log.warning(
-                "files of attempt %d of task %s could not be deleted: %s", task.attempt, task.id, error
-            )
+        self._sweep_leftovers()
 
     def _hear_of_suspects(self, waits: bool) -> None:
         self._claimer.hear_of_suspects(waits)

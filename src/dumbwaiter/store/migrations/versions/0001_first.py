@@ -119,6 +119,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("retry_of", Id),
         sa.Column("retried_as", Id),
         sa.Column("meta", Json),
+        sa.Column("prune_at", Timestamp),
         sa.CheckConstraint(
             "status in ('pending', 'running', 'success', 'failed', 'cancelled')",
             name=f"{prefix}status",
@@ -159,6 +160,7 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         ("key", [c.task_type, c.business_key, c.owner, c.id], c.business_key.is_not(None)),
         # what a page shows of an owner: the newest
         ("owner", [c.owner, c.id], c.owner.is_not(None)),
+        ("prune", [c.prune_at], c.prune_at.is_not(None)),
     ]
     for name, columns, predicate in partial:
         index = sa.Index(
@@ -178,13 +180,14 @@ def tasks(metadata: sa.MetaData, prefix: str) -> None:
         ("expiry", [c.status, c.start_before]),
         ("key", [c.task_type, c.business_key, c.owner, c.id]),
         ("owner", [c.owner, c.id]),
+        ("prune", [c.prune_at]),
     ]
     for name, columns in full:
         sa.Index(f"{prefix}tasks_{name}_full", *columns).ddl_if(callable_=no_partial_indexes)
 
 
 def attempts(metadata: sa.MetaData, prefix: str) -> None:
-    define(
+    table = define(
         metadata,
         prefix,
         "attempts",
@@ -197,7 +200,12 @@ def attempts(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("error_type", Name(200)),
         sa.Column("error", LongText),
         sa.Column("traceback", LongText),
+        sa.Column("sweep_at", Timestamp),
     )
+    left = table.c.sweep_at.is_not(None)
+    index = sa.Index(f"{prefix}attempts_sweep", table.c.sweep_at, postgresql_where=left, sqlite_where=left)
+    index.ddl_if(callable_=partial_indexes)
+    sa.Index(f"{prefix}attempts_sweep_full", table.c.sweep_at).ddl_if(callable_=no_partial_indexes)
 
 
 def files(metadata: sa.MetaData, prefix: str) -> None:
@@ -216,7 +224,11 @@ def files(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("expires_at", Timestamp),
         sa.Column("deleted_at", Timestamp),
     )
-    sa.Index(f"{prefix}files_expiry", table.c.expires_at)
+    there = sa.and_(table.c.deleted_at.is_(None), table.c.expires_at.is_not(None))
+    index = sa.Index(f"{prefix}files_expiry", table.c.expires_at, postgresql_where=there, sqlite_where=there)
+    index.ddl_if(callable_=partial_indexes)
+    whole = sa.Index(f"{prefix}files_expiry_full", table.c.deleted_at, table.c.expires_at)
+    whole.ddl_if(callable_=no_partial_indexes)
 
 
 def uploads(metadata: sa.MetaData, prefix: str) -> None:
