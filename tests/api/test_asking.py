@@ -154,6 +154,8 @@ def test_the_routes_are_described_in_openapi(client: httpx.Client) -> None:
         "/tasks/{task_type}",
         "/tasks/{task_id}",
         "/tasks/{task_id}/progress",
+        "/tasks/{task_id}/events",
+        "/tasks/events",
         "/tasks/{task_id}/files/{name}",
         "/tasks/{task_id}/cancel",
         "/tasks/{task_id}/retry",

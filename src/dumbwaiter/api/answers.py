@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dumbwaiter.api.models import LatestView, RecentView, TaskView, View, progress_view, task_view
+from dumbwaiter.api.looks import looks
+from dumbwaiter.api.models import LatestView, RecentView, TaskView, View, progress_view
 from dumbwaiter.api.refusals import Refusal
 from dumbwaiter.app import Dumbwaiter
 from dumbwaiter.errors import DuplicateTask, IllegalMove, UnknownTask, UnknownTaskType
@@ -79,18 +80,16 @@ def enqueue(
     return Answer(view, 202 if new else 200, headers)
 
 
-def look(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
+def standing(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
     """How a task stands."""
-    task = found(waiter, task_id, owner)
-    view = shown(waiter, task, base)
-    return Answer(view, headers=ASKED_AGAIN, tag=tag(task, view))
+    [look] = looks(waiter, [found(waiter, task_id, owner)])
+    return Answer(look.view(base), headers=ASKED_AGAIN, tag=look.tag)
 
 
 def glance(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
     """The little of it that changes while it is made."""
-    task = found(waiter, task_id, owner)
-    view = shown(waiter, task, base)
-    return Answer(progress_view(view), headers=ASKED_AGAIN, tag=tag(task, view))
+    [look] = looks(waiter, [found(waiter, task_id, owner)])
+    return Answer(progress_view(look.view(base)), headers=ASKED_AGAIN, tag=look.tag)
 
 
 def latest(waiter: Dumbwaiter, task_type: str, key: str, *, owner: str | None, base: str) -> Answer:
@@ -98,18 +97,17 @@ def latest(waiter: Dumbwaiter, task_type: str, key: str, *, owner: str | None, b
     task = waiter.latest(task_type, key, owner=owner)
     if task is None:
         return Answer(LatestView(task=None), headers=ASKED_AGAIN, tag='W/"none"')
-    view = shown(waiter, task, base)
-    return Answer(LatestView(task=view), headers=ASKED_AGAIN, tag=tag(task, view))
+    [look] = looks(waiter, [task])
+    return Answer(LatestView(task=look.view(base)), headers=ASKED_AGAIN, tag=look.tag)
 
 
-def recent(
+def newest(
     waiter: Dumbwaiter, *, owner: str | None, base: str, task_type: str | None = None, limit: int = 20
 ) -> Answer:
     """The owner's newest tasks."""
-    tasks = waiter.recent(owner=owner, task_type=task_type, limit=limit)
-    views = views_of(waiter, tasks, base)
-    tags = (tag(task, view) for task, view in zip(tasks, views, strict=True))
-    return Answer(RecentView(tasks=views), headers=ASKED_AGAIN, tag=f'W/"{digest(tags)}"')
+    recent = looks(waiter, waiter.recent(owner=owner, task_type=task_type, limit=limit))
+    view = RecentView(tasks=[look.view(base) for look in recent])
+    return Answer(view, headers=ASKED_AGAIN, tag=f'W/"{digest(look.tag for look in recent)}"')
 
 
 def cancel(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:
@@ -142,22 +140,8 @@ def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
 
 
 def shown(waiter: Dumbwaiter, task: Task, base: str) -> TaskView:
-    return views_of(waiter, [task], base)[0]
-
-
-def views_of(waiter: Dumbwaiter, tasks: Sequence[Task], base: str) -> list[TaskView]:
-    """The tasks as clients see them at this moment. Whatever a view needs beside the rows is read here, once for all."""
-    if not tasks:
-        return []
-    now = waiter.store.now()
-    outlooks = waiter.outlooks(tasks)
-    return [task_view(task, now, base, outlook) for task, outlook in zip(tasks, outlooks, strict=True)]
-
-
-def tag(task: Task, view: TaskView) -> str:
-    """Weak, since the estimate moves with time. The phase and the files are in it: both change when a time passes."""
-    place = "" if view.queue_position is None else f".{view.queue_position}"
-    return f'W/"{task.id}.{task.version}.{view.phase}.{len(view.files)}{place}"'
+    [look] = looks(waiter, [task])
+    return look.view(base)
 
 
 def digest(texts: Iterable[str]) -> str:

@@ -4,14 +4,18 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from sse_starlette import EventSourceResponse
 
-from dumbwaiter.api import answers, downloads
+from dumbwaiter.api import answers, downloads, events
 from dumbwaiter.api.answers import Answer, Wanted, found
 from dumbwaiter.api.bodies import JSON_OBJECT, body_of, refuse_strange_pages
+from dumbwaiter.api.feed import feed_of
+from dumbwaiter.api.looks import looks_at
 from dumbwaiter.api.models import LatestView, ProgressView, RecentView, TaskView
 from dumbwaiter.api.problems import ProblemRoute, problems
 from dumbwaiter.api.refusals import Refusal
 from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.errors import UnknownTask
 from dumbwaiter.store.rows import OnDuplicate
 
 # Names the owner of a request, or raises HTTPException; a dependency as FastAPI has them.
@@ -30,6 +34,7 @@ def task_routes(waiter: Dumbwaiter, owner: Owner) -> APIRouter:
     router = APIRouter(prefix="/tasks", route_class=ProblemRoute, tags=["tasks"])
     add_enqueue(router, waiter, owner)
     add_lists(router, waiter, owner)
+    add_events(router, waiter, owner)
     add_looks(router, waiter, owner)
     add_files(router, waiter, owner)
     add_moves(router, waiter, owner)
@@ -82,7 +87,7 @@ def add_lists(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         """Your newest tasks; with `task_type` and `business_key`, your newest task of that key alone."""
         base = base_of(request)
         if business_key is None:
-            answer = answers.recent(waiter, owner=owner, base=base, task_type=task_type, limit=limit)
+            answer = answers.newest(waiter, owner=owner, base=base, task_type=task_type, limit=limit)
         elif task_type is None:
             raise Refusal(400, "no-task-type", "business_key names the task of a type: give task_type too.")
         else:
@@ -103,7 +108,7 @@ def add_looks(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """How a task stands. Ask with `If-None-Match` to hear only of changes."""
-        return sent(answers.look(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
+        return sent(answers.standing(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
 
     @router.get("/{task_id}/progress", responses=problems(404, 422) | UNCHANGED, response_model=ProgressView)
     def glance(
@@ -115,6 +120,39 @@ def add_looks(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
     ) -> Response:
         """How far a task is: the little that a page asks for again and again."""
         return sent(answers.glance(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
+
+
+def add_events(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
+    """Hear of changes instead of asking."""
+    who, last = Depends(owner_of_request), Header(max_length=200)
+
+    @router.get("/events", responses=problems(422) | events.STREAM, response_class=EventSourceResponse)
+    def follow_several(
+        *,
+        request: Request,
+        owner: Annotated[str | None, who],
+        ids: Annotated[str, Query(description=f"1 to {events.MOST_IDS} ids of tasks, separated by commas")],
+        last_event_id: Annotated[str | None, last] = None,
+    ) -> Response:
+        """Follow many tasks on one connection, which ends when all of them have."""
+        looks = looks_at(waiter, events.read_ids(ids), owner)
+        return events.answer(feed_of(waiter), looks, base=base_of(request), last_event_id=last_event_id)
+
+    @router.get(
+        "/{task_id}/events", responses=problems(404, 422) | events.STREAM, response_class=EventSourceResponse
+    )
+    def follow(
+        task_id: str,
+        *,
+        request: Request,
+        owner: Annotated[str | None, who],
+        last_event_id: Annotated[str | None, last] = None,
+    ) -> Response:
+        """Follow a task: how it stands, each change, and its end, with which the stream ends."""
+        looks = looks_at(waiter, [task_id], owner)
+        if looks[task_id] is None:
+            raise UnknownTask(task_id)
+        return events.answer(feed_of(waiter), looks, base=base_of(request), last_event_id=last_event_id)
 
 
 def add_files(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
