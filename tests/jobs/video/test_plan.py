@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dumbwaiter.jobs.video.errors import ImpossibleOption
+from dumbwaiter.jobs.video.errors import ImpossibleOption, TooLong
 from dumbwaiter.jobs.video.plan import Options, picture, plan
 from dumbwaiter.jobs.video.recording import load
 from tests.jobs.video.support import page
@@ -17,6 +17,20 @@ from tests.jobs.video.support import page
 )
 def test_the_last_event_has_a_frame(seconds: float, frames: int) -> None:
     assert plan(load(page(seconds=seconds)), Options()).frames == frames
+
+
+@pytest.mark.parametrize(("speed", "frames"), [(1.0, 251), (2.0, 126), (0.5, 501), (4.0, 64)])
+def test_at_another_speed_the_last_event_has_its_frame_too(speed: float, frames: int) -> None:
+    made = plan(load(page(seconds=10)), Options(speed=speed))
+
+    assert made.frames == frames
+    assert made.interval_ms == 40 * speed
+    assert (made.frames - 1) * made.interval_ms >= 10_000
+
+
+def test_what_counts_as_too_long_is_the_video() -> None:
+    with pytest.raises(TooLong, match=r"0:00:20 at this speed"):
+        plan(load(page(seconds=10)), Options(speed=0.5, max_duration=timedelta(seconds=15)))
 
 
 @pytest.mark.parametrize(

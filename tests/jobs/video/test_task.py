@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
+from dumbwaiter import Dumbwaiter
 from dumbwaiter.errors import TaskCancelled
 from dumbwaiter.executors.context import Publication, Stop, TaskContext
-from dumbwaiter.jobs.video import sample, sample_names
+from dumbwaiter.jobs.video import load, sample, sample_names
 from dumbwaiter.jobs.video.errors import EmptyRecording, NoSuchRecording
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.task import RECORDINGS as VARIABLE
-from dumbwaiter.jobs.video.task import export_video, filename, read_recording
+from dumbwaiter.jobs.video.task import export_video, filename, read_recording, register
 from dumbwaiter.task import Progress
 from tests.jobs.video.support import RECORDINGS
+from tests.support.waiting import until
 
 
 class Listener:
@@ -90,6 +92,27 @@ def test_an_export_publishes_a_video_and_returns_what_it_is(
         "publishing",
     ]
     assert [path.name for path in (tmp_path / "work").rglob("*") if path.is_file()] == ["video.mp4"]
+
+
+def test_an_upload_becomes_a_video_of_the_size_and_speed_that_were_asked_for(tmp_path: Path) -> None:
+    waiter = Dumbwaiter(f"sqlite:///{tmp_path / 'tasks.db'}", files=str(tmp_path / "files"), env="test")
+    made = register(waiter).enqueue(
+        recording=RECORDINGS / "own" / "css-animation.json", fps=10, max_side=320, speed=4
+    )
+    worker = waiter.worker(in_app=True)
+    worker.start()
+    try:
+        task = until(lambda: found if (found := waiter.get(made.id)).status.final else None)
+    finally:
+        worker.stop(hurry=True)
+        worker.join()
+        waiter.close()
+
+    assert task.status == "success", task.error_message
+    assert [file.name for file in task.files] == ["css-animation.mp4"]
+    duration = load(RECORDINGS / "own" / "css-animation.json").duration_ms / 1000
+    assert task.result["width"] == 320
+    assert abs(task.result["duration_seconds"] - duration / 4) <= 0.2
 
 
 def test_a_cancelled_export_says_so(

@@ -20,6 +20,7 @@ class Options:
 
     Attributes:
         fps: frames a second of the video.
+        speed: how many seconds of the recording one second of the video shows.
         max_side: the longest side of the picture in pixels; a larger page is scaled down.
         cursor, clicks, mouse_trail: draw the pointer, a ripple at each click, a line behind the pointer.
         hold: how long the last frame stays.
@@ -36,6 +37,7 @@ class Options:
     """
 
     fps: int = 25
+    speed: float = 1.0
     max_side: int = 1920
     cursor: bool = True
     clicks: bool = True
@@ -58,6 +60,7 @@ class Options:
     def __post_init__(self) -> None:
         ranges = {
             "fps": (self.fps, 1, 60),
+            "speed": (self.speed, 0.1, 100),
             "max_side": (self.max_side, MIN_SIDE, 4096),
             "quality": (self.quality, 1, 100),
             "crf": (self.crf, 0, 51),
@@ -78,11 +81,12 @@ class Plan:
     width: int
     height: int
     scale: float
+    speed: float = 1.0
 
     @property
     def interval_ms(self) -> float:
-        """Milliseconds from one frame to the next."""
-        return 1000 / self.fps
+        """Milliseconds of the recording from one frame to the next."""
+        return 1000 * self.speed / self.fps
 
     @property
     def duration_seconds(self) -> float:
@@ -93,20 +97,23 @@ class Plan:
 def plan(recording: Recording, options: Options) -> Plan:
     """Lay the frame grid over a recording.
 
-    Frame k shows the page k/fps seconds after the first event. One frame more than fits, or the last event falls off.
+    Frame k shows the page k * speed / fps seconds after the first event. One frame more than fits, or the last event falls off.
 
     Raises:
-        TooLong: the recording is longer than `options.max_duration`.
+        TooLong: the video would be longer than `options.max_duration`.
     """
     duration = timedelta(milliseconds=recording.duration_ms)
-    if duration > options.max_duration:
-        raise TooLong(f"the recording lasts {duration}, more than the allowed {options.max_duration}")
+    if duration / options.speed > options.max_duration:
+        at_speed = "" if options.speed == 1 else f" ({duration / options.speed} at this speed)"
+        raise TooLong(
+            f"the recording lasts {duration}{at_speed}, more than the allowed {options.max_duration}"
+        )
     interval = 1000 / options.fps
     # a duration that is a whole number of frames but for rounding gets no extra one
-    frames = math.ceil(recording.duration_ms / interval - 1e-6) + 1
+    frames = math.ceil(recording.duration_ms / options.speed / interval - 1e-6) + 1
     frames += math.ceil(options.hold / timedelta(milliseconds=interval))
     width, height, scale = picture(recording.viewport, options.max_side)
-    return Plan(options.fps, frames, width, height, scale)
+    return Plan(options.fps, frames, width, height, scale, options.speed)
 
 
 def picture(viewport: tuple[int, int], max_side: int) -> tuple[int, int, float]:

@@ -1,6 +1,6 @@
 """The task type "video-export": a recording, named by whoever asks, becomes an MP4 among the result files.
 
-What may be named: `sample:NAME`, a recording that comes with the package, and a file under the directory that the worker's
+What may be named: an upload, `sample:NAME`, a recording that comes with the package, and a file under the directory that the worker's
 environment names in `DUMBWAITER_RECORDINGS`, by its path in there (or by its absolute path, if that leads there too).
 Nothing else is ever opened, whoever asks and however: the argument may come over HTTP, and a path from there is a hole.
 """
@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from dumbwaiter.executors.context import TaskContext
+from dumbwaiter.executors.upload import Upload
 from dumbwaiter.jobs.video.errors import ExportCancelled, NoSuchRecording
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.plan import Options
@@ -43,16 +46,30 @@ def register(waiter: Dumbwaiter) -> Any:
     return declare(export_video)
 
 
-def export_video(ctx: TaskContext, recording: str, fps: int = 25, cursor: bool = True) -> dict[str, Any]:
+def export_video(
+    ctx: TaskContext,
+    recording: str | Upload,
+    *,
+    fps: Annotated[int, Field(ge=1, le=60)] = 25,
+    max_side: Annotated[int, Field(ge=160, le=4096)] = 1920,
+    speed: Annotated[float, Field(ge=0.1, le=100)] = 1.0,
+    cursor: bool = True,
+) -> dict[str, Any]:
     """Export one recording: read, render, encode, publish.
+
+    `max_side` is the longest side of the picture in pixels, `speed` how many seconds of the recording one second of the
+    video shows.
 
     Raises:
         RecordingError: fails at once, with words for the person who asked.
         VideoError: its `transient` says whether another attempt is made.
     """
     ctx.progress(0.0, step="reading")
-    options = Options(fps=fps, cursor=cursor)
-    session = read_recording(recording)
+    options = Options(fps=fps, speed=speed, max_side=max_side, cursor=cursor)
+    if isinstance(recording, Upload):
+        name, session = recording.filename, load(ctx.download(recording))
+    else:
+        name, session = recording, read_recording(recording)
     ctx.check()
     try:
         video = export(
@@ -67,7 +84,7 @@ def export_video(ctx: TaskContext, recording: str, fps: int = 25, cursor: bool =
         ctx.check()
         raise
     ctx.progress(DRAWN, step="publishing")
-    ctx.publish(video.path, filename=filename(recording), content_type="video/mp4")
+    ctx.publish(video.path, filename=filename(name), content_type="video/mp4")
     return result(session, video)
 
 
