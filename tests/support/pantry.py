@@ -33,3 +33,20 @@ def sealed(ctx: TaskContext, seconds: float | None = -1.0) -> None:
 
 
 waiter.command("label", ["sh", "-c", "echo {word} > label.txt"], publishes=["label.txt"], expires=None)
+
+
+@waiter.task("barrel")
+def barrel(ctx: TaskContext, size: int = 0) -> None:
+    """The first attempt never ends: it stores a file of that size, or, without one, has stored two and waits."""
+    first = ctx.task.attempt == 1
+    if first and size:
+        large = ctx.workdir / "large"
+        with large.open("wb") as file:
+            file.truncate(size)
+        ctx.publish(large, filename="barrel.bin")
+    for name in ("barrel.bin", "桶.txt"):
+        path = ctx.workdir / "small"
+        path.write_bytes(b"whole" * 1_000)
+        ctx.publish(path, filename=name)
+    if first:
+        ctx.sleep(600)
