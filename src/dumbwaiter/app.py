@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dumbwaiter.files import FileStore
     from dumbwaiter.store.foreign import Statement
-    from dumbwaiter.store.rows import NewTask, OnDuplicate
+    from dumbwaiter.store.rows import Limit, NewTask, OnDuplicate
     from dumbwaiter.store.store import Store
     from dumbwaiter.uploads import Uploads
     from dumbwaiter.worker.chores import Removed
@@ -317,7 +317,7 @@ class Dumbwaiter:
         `queue` ("default"), `priority` (0), `retry` (a `Retry`), `timeout` (one hour; None must be written), `isolate`
         (run in a process of its own, which can be killed), `max_memory` (bytes that an isolated task and what it starts may
         use together; more ends it as failed), `needs` (such as `{"chromium": 1}`), `max_crashes` (3; 0 for work
-        that must not be repeated), `http` (callable over HTTP), `version` (1; of its parameters: a worker leaves tasks of a newer
+        that must not be repeated), `http` (callable over HTTP), `max_active_per_owner` (more at once of this type an owner may not have; TooManyActive), `version` (1; of its parameters: a worker leaves tasks of a newer
         one to workers that know it), `upgrade` (makes arguments of an older version new: it is given them by name, and that
         version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever),
         `retention` (how long its records are kept once they have ended, one duration or one by status, such as
@@ -388,6 +388,7 @@ class Dumbwaiter:
         "needs",
         "max_crashes",
         "http",
+        "max_active_per_owner",
         "version",
         "upgrade",
         "expires",
@@ -433,7 +434,7 @@ class Dumbwaiter:
 
         `strict` refuses what JSON clients get wrong: a text where a number belongs.
 
-        Raises UnknownTaskType, InvalidArguments, InvalidOption, DuplicateTask, RequestKeyReused, StoreError.
+        Raises UnknownTaskType, InvalidArguments, InvalidOption, DuplicateTask, RequestKeyReused, TooManyActive, StoreError.
         """
         return self.enqueue_or_get(task_type, arguments, strict=strict, **options)[0]
 
@@ -564,7 +565,7 @@ class Dumbwaiter:
         `driver` is "asyncpg", "aiosqlite", "django", "psycopg", "pymysql" or "sqlite3"; `options` are those of
         `TaskHandle.using`, without `connection`, `on_duplicate` and `reuse_for`. With a `key` that an active task holds (or a
         `request_key` that was used before) the statement inserts no row; on MySQL it raises the duplicate (error 1062), which
-        leaves the transaction alive. PostgreSQL returns a row for the task that it inserted, and wakes the workers at the commit.
+        leaves the transaction alive. `max_active_per_owner` is not looked at. PostgreSQL returns a row for the task that it inserted, and wakes the workers at the commit.
 
         Raises UnknownTaskType, InvalidArguments, InvalidOption, StoreError.
 
@@ -643,9 +644,21 @@ class Dumbwaiter:
             max_retry_count=entry.retry.max_retries,
             max_crash_count=entry.max_crashes,
             meta=dict(options.meta or {}),
+            limits=self._limits(entry.name, options.owner),
             uploads=uploads,
             body=body,
         )
+
+    def _limits(self, task_type: str, owner: str | None) -> Sequence[Limit]:
+        """How many active tasks the owner may have; what belongs to nobody is not counted."""
+        from dumbwaiter.store.rows import Limit
+
+        if owner is None:
+            return ()
+        entry = self.registry.get(task_type)
+        of_all, of_type = self.settings.max_active_per_owner, entry and entry.max_active_per_owner
+        found = [Limit(of_all)] if of_all else []
+        return [*found, Limit(of_type, task_type)] if of_type else found
 
     # looking and acting by hand
 
@@ -736,6 +749,7 @@ class Dumbwaiter:
             max_retry_count=old.max_retry_count,
             max_crash_count=old.max_crash_count,
             retry_of=old.id,
+            limits=self._limits(old.task_type, old.owner),
             uploads=self.store.uploads.of_task(old.id),
             meta=old.meta,
         )

@@ -10,6 +10,7 @@ DumbwaiterError
 │   ├── UnknownTaskType           nobody registered a task type of that name
 │   ├── UnknownTask               there is no task of that id
 │   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
+│   ├── TooManyActive             the owner has as many active tasks as are allowed
 │   ├── RequestKeyReused          one Idempotency-Key, two different bodies
 │   ├── InvalidStep               a step's name or value cannot be kept
 │   ├── UnknownUpload             there is no such upload, or it is not the task's
@@ -114,6 +115,24 @@ class DuplicateTask(RefusedError):
             f"task {task.id} of type {task.task_type!r} {task.in_words} already, under the key {task.business_key!r}"
         )
         self.task = task
+
+
+class TooManyActive(RefusedError):
+    """The owner has as many active tasks as are allowed (`max_active_per_owner`): one must end first.
+
+    `active` is how many there are, `most` how many may be; `task_type` is None if those of all types are counted.
+    """
+
+    def __init__(self, owner: str | None, *, active: int, most: int, task_type: str | None = None) -> None:
+        of_type = "" if task_type is None else f" of type {task_type!r}"
+        super().__init__(
+            f"owner {owner!r} has {active} active tasks{of_type}, and {most} are allowed (max_active_per_owner); "
+            "wait for one to end, or cancel one"
+        )
+        self.owner = owner
+        self.active = active
+        self.most = most
+        self.task_type = task_type
 
 
 class RequestKeyReused(RefusedError):

@@ -63,6 +63,8 @@ class Settings:
 
     slots: int = 10
     max_interruptions: int = 20
+    # 0 is no limit
+    max_active_per_owner: int = 0
     max_payload: int = 256 * 1024
     max_result: int = 1024 * 1024
     max_upload: int = 2 * 1024**3
@@ -80,6 +82,10 @@ class Settings:
         for name in ("lease", "heartbeat", "sweep", "poll", "request_timeout", "upload_expiry"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name} must be more than nothing")
+        if self.max_active_per_owner < 0:
+            raise ConfigurationError(
+                "max_active_per_owner must be the number of tasks that an owner may have under way, or 0 for any"
+            )
         for name in sorted(FOR_EVER):
             if not is_keepable(getattr(self, name)):
                 raise ConfigurationError(

@@ -16,10 +16,10 @@ from psycopg import sql
 
 from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.fronts import Place
-from dumbwaiter.store.rows import Finish
+from dumbwaiter.store.rows import Finish, Limit
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Outcome
-from tests.store.world import LEASE, NOBODY, NOW, at, want
+from tests.store.world import LEASE, NOBODY, NOW, at, new, want
 from tests.support.filling import analyse, due_later, fill, finished, running
 
 OURS = Concern(("t",), ["default"])
@@ -100,6 +100,7 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
         "queues": store.queues_with_work,
         "latest of a key": lambda: store.latest("t", "order-42", "ada"),
         "recent of an owner": lambda: store.recent("ada"),
+        "active of an owner": lambda: store.enqueue(new(owner="ada", limits=[Limit(3), Limit(2, "t")])),
         "versions": lambda: store.versions([one.id for one in held]),
     }
 
@@ -126,6 +127,7 @@ SERVED = {
     "queues": "ready",
     "latest of a key": "key",
     "recent of an owner": "owner",
+    "active of an owner": "active",
     "versions": "pkey",
 }
 

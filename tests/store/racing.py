@@ -5,13 +5,15 @@ They meet by pipes: the barriers and queues of multiprocessing need /dev/shm, wh
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from dumbwaiter.store.rows import Finish
+from dumbwaiter.errors import TooManyActive
+from dumbwaiter.store.rows import Finish, Limit
 from dumbwaiter.task import Outcome
 from tests.store.world import new, store_of, want
 
@@ -128,3 +130,26 @@ def racer(
             for claimed in store.claim(want(3), "w1"):
                 store.finish([Finish(claimed, Outcome.succeeded())])
     store.close()
+
+
+def asking(pipe: Connection, url: str, owners: int) -> None:
+    """Four threads ask for tasks of each owner, who may have three, some under keys; the ids of what was let in."""
+    let_in: list[str] = []
+    store = store_of(url)
+    store.schema.ensure()
+
+    def ask(thread: int) -> None:
+        for number in range(owners * 6):
+            key = f"{thread} {number}" if number % 2 else None
+            asked = new(owner=f"owner {number % owners}", business_key=key, limits=[Limit(3)])
+            with contextlib.suppress(TooManyActive):
+                let_in.append(store.enqueue(asked)[0].id)
+
+    threads = [threading.Thread(target=ask, args=(thread,)) for thread in range(4)]
+    meet(pipe)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.close()
+    pipe.send(let_in)

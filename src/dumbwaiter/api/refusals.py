@@ -48,6 +48,9 @@ def refused(error: Exception) -> Refusal | None:
             return Refusal(
                 422, "idempotency-key-reused", "This Idempotency-Key was sent before with another body."
             )
+        case errors.TooManyActive():
+            detail = f"You have {error.active} tasks under way, and {error.most} are allowed. Wait for one to end, or cancel one."
+            return Refusal(429, "too-many-active", detail, headers={"Retry-After": "5"})
         case errors.UnknownTask():
             return Refusal(404, "no-such-task", "There is no such task.")
         case errors.UnknownTaskType():

@@ -49,7 +49,7 @@ def add_enqueue(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) 
         "/{task_type}",
         status_code=202,
         response_model=TaskView,
-        responses=problems(400, 404, 409, 413, 415, 422)
+        responses=problems(400, 404, 409, 413, 415, 422, 429)
         | {200: {"model": TaskView, "description": "there is one already"}},
         openapi_extra=JSON_OBJECT,
     )
@@ -199,7 +199,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         return sent(answers.cancel(waiter, task_id, owner=owner, base=base_of(request)))
 
     @router.post(
-        "/{task_id}/retry", status_code=202, response_model=TaskView, responses=problems(404, 409, 422)
+        "/{task_id}/retry", status_code=202, response_model=TaskView, responses=problems(404, 409, 422, 429)
     )
     def retry(
         task_id: str, *, request: Request, owner: Annotated[str | None, who], force: bool = False

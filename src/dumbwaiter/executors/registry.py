@@ -47,6 +47,7 @@ class TaskType:
     needs: Mapping[str, float] = field(default_factory=dict)
     max_crashes: int = 3
     http: bool = False
+    max_active_per_owner: int | None = None
     scope: Callable[..., Any] | None = None
     max_memory: int | None = None
     version: int = 1
@@ -128,6 +129,10 @@ class Registry:
             raise ConfigurationError(f"task {entry.name!r}: priority {entry.priority} is not within -100…100")
         if entry.timeout is not None and entry.timeout <= timedelta(0):
             raise ConfigurationError(f"task {entry.name!r}: timeout {entry.timeout} is not more than nothing")
+        if entry.max_active_per_owner is not None and entry.max_active_per_owner < 1:
+            raise ConfigurationError(
+                f"task {entry.name!r}: max_active_per_owner={entry.max_active_per_owner} must be at least 1, or None"
+            )
         if any(amount <= 0 for amount in entry.needs.values()):
             raise ConfigurationError(
                 f"task {entry.name!r}: needs={dict(entry.needs)} must be more than nothing"

@@ -78,6 +78,9 @@ class Dialect:
         """Hold other enqueues of this key off around a transaction, where the insert itself cannot."""
         yield
 
+    def one_at_a_time(self, connection: Connection, key: str) -> None:
+        """Let no other transaction of this key go on before this one ends, where `guarding` and the write lock do not."""
+
     @contextlib.contextmanager
     def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:
         """Wait for somebody's open transaction no longer than PATIENCE, then raise KeyContended.
@@ -144,6 +147,10 @@ class PostgreSQL(Dialect):
         # the channel is ours and never changes, so it is no parameter
         told = sa.func.pg_notify(sa.literal_column(f"'{tables.channel}'"), made.c.queue)
         return [sa.select(made.c.created_at, told)]
+
+    def one_at_a_time(self, connection: Connection, key: str) -> None:
+        number = int.from_bytes(bytes.fromhex(key[:16]), signed=True)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.literal(number, sa.BigInteger))))
 
     @contextlib.contextmanager
     def patient(self, connection: Connection, *, own: bool) -> Iterator[None]:

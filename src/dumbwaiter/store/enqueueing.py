@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import DuplicateTask, InvalidOption, KeyContended, RequestKeyReused
 from dumbwaiter.retry import storable
-from dumbwaiter.store import uploads
+from dumbwaiter.store import limits, uploads
 from dumbwaiter.store.dialects import PATIENCE, STAYED_LOCKED, Instant, moved
 from dumbwaiter.store.ending import FARTHEST, cancel_pending, request_cancel
 from dumbwaiter.store.rows import Bodies, Database, NewTask, next_key, to_task
@@ -30,7 +30,7 @@ def enqueue(
 ) -> tuple[str, bool]:
     """The id of the task that the caller should look at, and whether it is the new one.
 
-    `own` says that the transaction is ours, not the caller's. Raises DuplicateTask, RequestKeyReused, KeyContended, and
+    `own` says that the transaction is ours, not the caller's. Raises DuplicateTask, RequestKeyReused, KeyContended, TooManyActive, and
     UnknownUpload or UploadConflict for uploads that it may not have.
     """
     if not new.uploads:
@@ -45,7 +45,7 @@ def enqueue(
 def insert(
     db: Database, connection: Connection, new: NewTask, now: Instant, *, own: bool
 ) -> tuple[str, bool]:
-    if new.active_key is None and new.request_key is None:
+    if new.active_key is None and new.request_key is None and not new.limits:
         return insert_plain(db, connection, new, now)
     with db.dialect.patient(connection, own=own):
         return insert_once(db, connection, new, now)
@@ -64,12 +64,18 @@ def insert_once(db: Database, connection: Connection, new: NewTask, now: Instant
     return insert_keyed(db, connection, new, new.active_key, now)
 
 
+def put(db: Database, connection: Connection, new: NewTask, row: dict[str, Any]) -> bool:
+    """Insert the row, if its owner may have one more. False if a key of its is taken."""
+    limits.admit(db, connection, new)
+    return db.dialect.insert_once(connection, db.tables.tasks, row)
+
+
 def insert_plain(db: Database, connection: Connection, new: NewTask, now: Instant) -> tuple[str, bool]:
     """A task without a business key collides with nothing, unless its request is being sent twice at this moment.
 
     Or its insert is: one whose commit nobody heard of is sent again under the same id.
     """
-    if db.dialect.insert_once(connection, db.tables.tasks, values(db, new, now)):
+    if put(db, connection, new, values(db, new, now)):
         return new.id, True
     replayed = by_request_key(db, connection, new, locked=True)
     if replayed is not None:
@@ -94,7 +100,7 @@ def insert_keyed(
             settled = settle_duplicate(db, connection, new, holder, now)
             if settled is not None:
                 return settled
-        elif db.dialect.insert_once(connection, db.tables.tasks, values(db, new, now, key)):
+        elif put(db, connection, new, values(db, new, now, key)):
             return new.id, True
         tries += 1
         if new.request_key is not None and (replayed := by_request_key(db, connection, new, locked=True)):
@@ -141,7 +147,7 @@ def queue_behind(
     if follower is not None:
         return follower.id, follower.id == new.id
     row = values(db, new, now, slot) | {"waits_for": holder.id, "ready": False}
-    return (new.id, True) if db.dialect.insert_once(connection, db.tables.tasks, row) else None
+    return (new.id, True) if put(db, connection, new, row) else None
 
 
 def drop_follower(db: Database, connection: Connection, new: NewTask, holder: Task, now: Instant) -> None:
@@ -294,7 +300,13 @@ def asked_for(new: NewTask) -> dict[str, Any]:
 
 def is_plain(new: NewTask) -> bool:
     """It has no key of any kind, so there is nothing to look for before it is inserted, and it may start at once."""
-    return new.at_once and new.business_key is None and new.request_key is None and not new.uploads
+    return (
+        new.at_once
+        and new.business_key is None
+        and new.request_key is None
+        and not new.uploads
+        and not new.limits
+    )
 
 
 def inserting_one(
@@ -349,7 +361,8 @@ def due(run_at: datetime, now: Instant) -> Any:
 
 
 def insert_many(db: Database, connection: Connection, new: NewTask, bodies: Bodies, now: Instant) -> None:
-    """Insert tasks that differ from `new` in nothing but id and arguments."""
+    """Insert tasks that differ from `new` in nothing but id and arguments. Raises TooManyActive."""
+    limits.admit(db, connection, new, len(bodies))
     for chunk in chunks(bodies):
         given, parameters = db.dialect.given(chunk)
         connection.execute(inserting(db, new, given, now), parameters)

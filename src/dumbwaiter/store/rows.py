@@ -44,6 +44,14 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """So many active tasks an owner may have, of all types or of one."""
+
+    most: int
+    task_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewTask:
     """A task as it is asked for, before it has a row."""
 
@@ -66,6 +74,8 @@ class NewTask:
     max_retry_count: int = 3
     max_crash_count: int = 3
     retry_of: str | None = None
+    # of its owner: checked in the transaction that inserts it
+    limits: Sequence[Limit] = ()
     # that it needs: checked and kept for it in the transaction that inserts it
     uploads: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -78,10 +88,20 @@ class NewTask:
         return not self.delay and self.run_at is None
 
     @property
+    def turn(self) -> str | None:
+        """What it takes turns by with other enqueues: its owner, whose tasks are counted, or its key."""
+        return owner_key(self.owner) if self.limits else self.active_key
+
+    @property
     def active_key(self) -> str | None:
         return (
             None if self.business_key is None else active_key(self.task_type, self.owner, self.business_key)
         )
+
+
+def owner_key(owner: str | None) -> str:
+    """What enqueues of one owner take turns by."""
+    return digest("owner", owner or "")
 
 
 def active_key(task_type: str, owner: str | None, business_key: str) -> str:

@@ -215,7 +215,7 @@ class Store:
         that connection raises comes as it is: a deadlock or a serialization failure has undone the caller's transaction, which
         only the caller can repeat.
 
-        Raises InvalidOption, DuplicateTask, RequestKeyReused, KeyContended.
+        Raises InvalidOption, DuplicateTask, RequestKeyReused, TooManyActive, KeyContended.
         """
         enqueueing.refuse_unstorable(new)
         self.schema.ensure()
@@ -249,7 +249,7 @@ class Store:
                 if plain and (task := self._enqueue_plain(new, now, telling=telling)) is not None:
                     return task, True
                 # or it is there already: the commit of the first try came through
-                return self.connections.again(work, key=new.active_key)
+                return self.connections.again(work, key=new.turn)
             except DatabaseUnavailable as error:
                 lost.append(error)
                 if len(lost) == 1 and dropped(error):
@@ -313,7 +313,9 @@ class Store:
             return
         told = self.hints.take()
         try:
-            self.connections.again(lambda own: self._enqueue_many(own, new, bodies, uses, now, telling=told))
+            self.connections.again(
+                lambda own: self._enqueue_many(own, new, bodies, uses, now, telling=told), key=new.turn
+            )
         except DatabaseUnavailable as error:
             # the commit may have come through all the same, and then all of them are there
             if not broke(error) or not self._exists(bodies[0][0], lost=error):

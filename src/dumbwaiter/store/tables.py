@@ -170,6 +170,8 @@ class Tables:
             ("key", [c.task_type, c.business_key, c.owner, c.id], c.business_key.is_not(None)),
             # what a page shows of an owner: the newest
             ("owner", [c.owner, c.id], c.owner.is_not(None)),
+            # how many an owner has under way
+            ("active", [c.owner, c.task_type], sa.and_(c.owner.is_not(None), c.finished_at.is_(None))),
             ("prune", [c.prune_at], c.prune_at.is_not(None)),
         ]
         for name, columns, predicate in partial:
@@ -191,6 +193,7 @@ class Tables:
             ("expiry", [c.status, c.start_before]),
             ("key", [c.task_type, c.business_key, c.owner, c.id]),
             ("owner", [c.owner, c.id]),
+            ("active", [c.owner, c.finished_at, c.task_type]),
             ("prune", [c.prune_at]),
         ]
         for name, columns in full:
