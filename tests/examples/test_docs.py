@@ -100,7 +100,7 @@ def spelled(default: object) -> str:
         return str(default).lower()
     if isinstance(default, int):
         for size, unit in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
-            if default % size == 0:
+            if default and default % size == 0:
                 return f"{default // size} {unit}"
     return str(default)
 
