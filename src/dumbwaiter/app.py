@@ -20,7 +20,7 @@ from dumbwaiter.executors.printed import pattern_of
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.executors.upload import Upload
-from dumbwaiter.outlook import Outlook
+from dumbwaiter.outlook import MOST_AHEAD, Outlook, Place, places
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
 from dumbwaiter.strict_json import dumps, encoded
@@ -705,9 +705,26 @@ class Dumbwaiter:
         """The history: every attempt that ended otherwise than in success, and the success that followed one."""
         return self.store.attempts(checked_id(task_id))
 
-    def outlooks(self, tasks: Sequence[Task]) -> list[Outlook]:
-        """What is known of each task beside its row, such as its declared steps: for what shows tasks to people."""
-        return [Outlook(steps=self._step_views(task)) for task in tasks]
+    def outlooks(
+        self, tasks: Sequence[Task], *, now: datetime | None = None, placed: bool = True
+    ) -> list[Outlook]:
+        """What is known of each task beside its row: its declared steps and, while it waits, its place in the queue.
+
+        For what shows tasks to people. However many tasks are given, the database is asked a few times, and not at all if none
+        of them waits, or with `placed=False`. A task that is not due yet, or waits for another one, has no place.
+        """
+        waiting = [task for task in tasks if task.status is Status.PENDING and task.waits_for is None]
+        found = self._places(waiting, now or self.store.now()) if waiting and placed else {}
+        return [Outlook(self._step_views(task), found.get(task.id)) for task in tasks]
+
+    def _places(self, waiting: Sequence[Task], now: datetime) -> dict[str, Place]:
+        due = [task for task in waiting if task.run_at <= now]
+        if not due:
+            return {}
+        lines = self.store.lines(due, now=now)
+        found = places(lines, {entry.name: entry.all_needs for entry in self.registry}, now)
+        behind = Place(MOST_AHEAD + 1, lower_bound=True)
+        return {task.id: behind for task in due if lines.lines[task.queue].behind(task)} | found
 
     def _step_views(self, task: Task) -> Sequence[StepView]:
         entry = self.registry.get(task.task_type)

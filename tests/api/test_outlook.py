@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import httpx
 import pytest
 
 from dumbwaiter import Dumbwaiter, TaskContext
+from dumbwaiter.eta import History
 from tests.support.waiting import until
 
 
@@ -15,6 +18,38 @@ def cake(waiter: Dumbwaiter) -> None:
     def bake(ctx: TaskContext) -> None:
         ctx.progress(0.5, step="baking", message="<b>cake</b> 2 of 4")
         ctx.sleep(600)
+
+
+def test_a_waiting_task_tells_its_place_and_when_it_will_start(
+    client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    waiter.store.add_durations({"cake": History.of(60)})
+    running = [client.post("/tasks/cake", json={}).headers["Location"] for _ in range(10)]
+    until(lambda: all(client.get(place).json()["status"] == "running" for place in running))
+    first, second = (client.post("/tasks/cake", json={}).json()["links"] for _ in range(2))
+    seen = client.get(second["self"]).json()
+
+    assert (seen["queue_position"], seen["queue_position_is_lower_bound"]) == (2, False)
+    start = datetime.fromisoformat(seen["expected_start_at"]) - datetime.fromisoformat(seen["created_at"])
+    assert timedelta(seconds=20) < start < timedelta(seconds=80)
+    assert client.get(second["progress"]).json()["queue_position"] == 2
+    before = client.get(second["self"]).headers["ETag"]
+    client.post(first["cancel"])
+    assert client.get(second["self"], headers={"If-None-Match": before}).json()["queue_position"] == 1
+    client.post(running[0] + "/cancel")
+    assert (
+        until(lambda: view if (view := client.get(second["self"]).json())["started_at"] else None)[
+            "queue_position"
+        ]
+        is None
+    )
+
+
+def test_without_a_worker_there_is_a_place_but_no_expected_start(idle_client: httpx.Client) -> None:
+    place = idle_client.post("/tasks/cake", json={}).headers["Location"]
+    seen = idle_client.get(place).json()
+
+    assert (seen["queue_position"], seen["expected_start_at"]) == (1, None)
 
 
 def test_a_running_task_tells_its_steps_and_its_message(client: httpx.Client) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -98,6 +98,10 @@ def works(store: Store) -> dict[str, Callable[[], object]]:
             [Finish(one, Outcome.succeeded()) for one in held[1:8]], now=at(60)
         ),
         "queues": store.queues_with_work,
+        # of two that wait, one of them at the end of the queue
+        "lines": lambda: store.lines(
+            [replace(held[0], priority=number, run_at=NOW) for number in (0, -1)], now=at(60)
+        ),
         "latest of a key": lambda: store.latest("t", "order-42", "ada"),
         "recent of an owner": lambda: store.recent("ada"),
         "active of an owner": lambda: store.enqueue(new(owner="ada", limits=[Limit(3), Limit(2, "t")])),
@@ -125,6 +129,7 @@ SERVED = {
     "finish": "pkey",
     "finish many": "pkey",
     "queues": "ready",
+    "lines": "ready",
     "latest of a key": "key",
     "recent of an owner": "owner",
     "active of an owner": "active",

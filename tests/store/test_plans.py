@@ -73,6 +73,7 @@ def test_a_missing_index_is_seen_in_the_plans(empty_store):
             "claim in steps",
             "claim beside suspects",
             "queues",
+            "lines",
         }
     finally:
         with store.connections.writing() as connection:

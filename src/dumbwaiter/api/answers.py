@@ -73,7 +73,8 @@ def enqueue(
             f"A task with this business_key {error.task.in_words} already.",
             task=view.model_dump(mode="json"),
         ) from None
-    view = shown(waiter, task, base)
+    # its place in the queue is asked for by who looks: a request that enqueues does nothing else
+    view = shown(waiter, task, base, placed=False)
     headers = {"Location": view.links.self} | UNCACHED
     if wanted.request_key is not None and not new:
         headers["Idempotent-Replayed"] = "true"
@@ -139,8 +140,8 @@ def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
     return task
 
 
-def shown(waiter: Dumbwaiter, task: Task, base: str) -> TaskView:
-    [look] = looks(waiter, [task])
+def shown(waiter: Dumbwaiter, task: Task, base: str, *, placed: bool = True) -> TaskView:
+    [look] = looks(waiter, [task], placed=placed)
     return look.view(base)
 
 

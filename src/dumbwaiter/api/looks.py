@@ -51,12 +51,18 @@ class Look:
         return self._texts[base]
 
 
-def looks(waiter: Dumbwaiter, tasks: Sequence[Task], now: datetime | None = None) -> list[Look]:
-    """Looks at these tasks at this moment. Whatever is to be known beside the rows is read here, once for all."""
+def looks(
+    waiter: Dumbwaiter, tasks: Sequence[Task], now: datetime | None = None, *, placed: bool = True
+) -> list[Look]:
+    """Looks at these tasks at this moment. Whatever is to be known beside the rows is read here, once for all.
+
+    `placed` asks for the places of those that wait, too.
+    """
     if not tasks:
         return []
     at = waiter.store.now() if now is None else now
-    return [Look(task, at, outlook) for task, outlook in zip(tasks, waiter.outlooks(tasks), strict=True)]
+    outlooks = waiter.outlooks(tasks, now=at, placed=placed)
+    return [Look(task, at, outlook) for task, outlook in zip(tasks, outlooks, strict=True)]
 
 
 def looks_at(waiter: Dumbwaiter, ids: Iterable[str], owner: str | None) -> dict[str, Look | None]:

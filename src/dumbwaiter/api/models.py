@@ -124,6 +124,7 @@ def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) 
     """
     phase = task.phase(now)
     remaining, between = task.remaining(now), task.remaining_range(now)
+    place = outlook.place
     url = f"{base}/tasks/{task.id}"
     files = file_views(task, now, url)
     return TaskView(
@@ -143,9 +144,9 @@ def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) 
         estimated_remaining_range=None
         if between is None
         else (round(between[0].total_seconds(), 1), round(between[1].total_seconds(), 1)),
-        queue_position=None,
-        queue_position_is_lower_bound=False,
-        expected_start_at=None,
+        queue_position=None if place is None else place.position,
+        queue_position_is_lower_bound=place is not None and place.lower_bound,
+        expected_start_at=None if place is None else place.expected_start_at,
         result=task.result,
         result_url=files[0].url if files else None,
         files=files,

@@ -190,6 +190,7 @@ def register(db: Database, connection: Connection, worker: WorkerRow, now: Insta
         "pid": worker.pid,
         "version": worker.version,
         "queues": dict(worker.queues),
+        "slots": worker.slots,
         "capacity": dict(worker.capacity),
         "started_at": now,
         "heartbeat_at": now,
@@ -215,4 +216,5 @@ def to_worker(row: sa.RowMapping) -> WorkerRow:
         started_at=row["started_at"],
         heartbeat_at=row["heartbeat_at"],
         stopping=row["stopping"],
+        slots=row["slots"],
     )

@@ -177,7 +177,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as the others see it."""
+    """A worker as the others see it. `slots` are those of each queue, if `queues` names none."""
 
     name: str
     host: str
@@ -188,6 +188,7 @@ class WorkerRow:
     started_at: datetime
     heartbeat_at: datetime
     stopping: bool
+    slots: int = 0
 
 
 # What a task is made of is called as its column is, but for these.

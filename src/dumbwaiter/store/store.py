@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from dumbwaiter.errors import DatabaseUnavailable, InvalidOption, KeyContended, OutcomeUnknown, UnknownTask
 from dumbwaiter.eta import History
+from dumbwaiter.outlook import Lines
 from dumbwaiter.retry import crashed, storable
 from dumbwaiter.settings import Settings
 from dumbwaiter.store import (
@@ -28,6 +29,7 @@ from dumbwaiter.store import (
     keeping,
     looking,
     patience,
+    positions,
     pruning,
     steps,
     waking,
@@ -711,6 +713,13 @@ class Store:
         return self.connections.again(
             lambda connection: durations.add(self.db, connection, fresh, self.db.now(now))
         )
+
+    @for_a_request
+    def lines(self, tasks: Sequence[Task], *, now: datetime | None = None) -> Lines:
+        """The queues in which these tasks wait, down to the last of them, who serves them, and how long their types take."""
+        instant = self.now() if now is None else now
+        with self.connections.reading() as connection:
+            return positions.lines(self.db, connection, tasks, lease=self.settings.lease, now=instant)
 
     def begin(self, fences: Sequence[Fence]) -> set[Fence]:
         """Note that attempts of one worker, claimed ahead, have begun; those that still own their tasks."""

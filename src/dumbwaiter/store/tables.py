@@ -311,6 +311,8 @@ class Tables:
             sa.Column("pid", sa.Integer, nullable=False),
             sa.Column("version", sa.String(40), nullable=False),
             sa.Column("queues", Json, nullable=False),
+            # of each queue, for a worker that names none
+            sa.Column("slots", sa.Integer, nullable=False),
             sa.Column("capacity", Json, nullable=False),
             sa.Column("started_at", Timestamp, nullable=False),
             sa.Column("heartbeat_at", Timestamp, nullable=False),

@@ -302,6 +302,7 @@ class Worker:
                 started_at=now,
                 heartbeat_at=now,
                 stopping=False,
+                slots=self.slots.each,
             )
         )
         self._registered = True

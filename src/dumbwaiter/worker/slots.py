@@ -63,6 +63,11 @@ class Slots:
         return self._given or {}
 
     @property
+    def each(self) -> int:
+        """The slots of each queue, if none is named."""
+        return self._each
+
+    @property
     def capacity(self) -> Mapping[str, float]:
         return self._capacity
 

@@ -303,6 +303,7 @@ def workers(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("pid", sa.Integer, nullable=False),
         sa.Column("version", sa.String(40), nullable=False),
         sa.Column("queues", Json, nullable=False),
+        sa.Column("slots", sa.Integer, nullable=False),
         sa.Column("capacity", Json, nullable=False),
         sa.Column("started_at", Timestamp, nullable=False),
         sa.Column("heartbeat_at", Timestamp, nullable=False),
