@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dumbwaiter.api.looks import Look, looks
 from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.task import Status
 from dumbwaiter.worker.duty import Duty
 
 # How often the table is asked while somebody watches, in seconds, and how soon after a look another may follow for what
@@ -165,7 +166,7 @@ class Feed:
         for task_id, look in before.items():
             # a time that passed is a change too, and so is what others do ahead in the queue
             turned = look.task.phase(now) != look.task.phase(look.now)
-            if task_id not in moved and (turned or (places and look.outlook.place is not None)):
+            if task_id not in moved and (turned or (places and look.task.status is Status.PENDING)):
                 tasks[task_id] = look.task
         if places:
             self._placed = time.monotonic()
