@@ -55,6 +55,14 @@ def refused(error: Exception) -> Refusal | None:
             return Refusal(404, "no-such-task", "There is no such task.")
         case errors.UnknownTaskType():
             return Refusal(404, "no-such-task-type", "There is no such task type.")
+        case errors.UnknownUpload():
+            return Refusal(404, "no-such-upload", "There is no such upload, or not for you.")
+        case errors.UploadConflict():
+            return Refusal(409, "upload-conflict", f"This upload: {error.why}.")
+        case errors.UploadTooLarge():
+            # whoever goes on sending is not listened to
+            detail = f"An upload may have {error.limit:,} bytes at most."
+            return Refusal(413, "too-large", detail, headers={"Connection": "close"})
         case errors.InvalidOption():
             return Refusal(400, "invalid-option", str(error))
         case errors.StoreError() | errors.FileStoreError():

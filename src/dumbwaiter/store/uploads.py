@@ -158,6 +158,7 @@ class UploadTable:
 
     def expired(self, *, limit: int = 100, now: datetime | None = None) -> list[str]:
         """Uploads whose time is over: never completed, never taken, or of tasks that are no more."""
+        self._schema.ensure()
         uploads = self._db.tables.uploads
         over = sa.select(uploads.c.id).where(uploads.c.expires_at <= self._db.now(now))
         with self._connections.reading() as connection:
