@@ -240,18 +240,23 @@ class Uploads:
 def sweep_uploads(store: Store, files: FileStore, limit: int = 100, *, now: datetime | None = None) -> int:
     """Remove uploads whose time is over, at most so many: what is stored of them, then their rows. How many it were.
 
-    Any process may do it at any time, and two may meet. Raises FileStoreError, after those before have been removed.
+    Any process may do it at any time, and two may meet. One whose objects cannot be removed keeps its row, and the others go all
+    the same. Raises FileStoreError if none can.
     """
-    expired = store.uploads.expired(limit=limit, now=now)
-    for number, upload_id in enumerate(expired):
+    gone, fault = [], None
+    for upload_id in store.uploads.expired(limit=limit, now=now):
         try:
             files.delete_upload(upload_id)
-        except BaseException:
-            store.uploads.forget(expired[:number])
-            raise
-    if expired:
-        store.uploads.forget(expired)
-    return len(expired)
+        except FileStoreError as error:
+            log.warning("an upload that nobody needs stays for a while: %s", error)
+            fault = error
+        else:
+            gone.append(upload_id)
+    if gone:
+        store.uploads.forget(gone)
+    elif fault is not None:
+        raise fault
+    return len(gone)
 
 
 def as_upload(row: UploadRow) -> Upload:

@@ -17,7 +17,7 @@ Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SHOP = '''
 """An application."""
-from dumbwaiter import Dumbwaiter, Fail, Retry, TaskContext
+from dumbwaiter import Dumbwaiter, Fail, Retry, TaskContext, Upload
 
 waiter = Dumbwaiter("sqlite:///tasks.db", env="test")
 not_a_waiter = 7
@@ -26,6 +26,11 @@ not_a_waiter = 7
 @waiter.task("greet")
 def greet(name: str, times: int = 1, tags: list[str] | None = None) -> str:
     return f"Hello {name}! " * times
+
+
+@waiter.task("measure")
+def measure(file: Upload) -> int:
+    return file.size
 
 
 @waiter.task("torn", retry=Retry(max_retries=0))

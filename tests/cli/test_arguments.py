@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from dumbwaiter import Upload
 from dumbwaiter.cli.arguments import read_arguments
 from dumbwaiter.errors import InvalidArguments
 from dumbwaiter.executors.signature import Signature
@@ -61,3 +63,27 @@ def test_a_value_is_json_where_the_parameter_wants_that(word: str, value: Any) -
 def test_words_that_are_no_arguments_are_refused(words: list[str]) -> None:
     with pytest.raises(InvalidArguments):
         read_arguments("call", words, None, SCHEMA)
+
+
+def take(*, file: Upload, either: Upload | str = "", maybe: Upload | None = None, text: str = "") -> None: ...
+
+
+def test_a_path_is_a_file_to_upload_where_the_parameter_takes_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a")
+    schema = Signature("take", take).schema()
+    words = [f"file={path}", f"either=@{path}", f"maybe=@{path}", f"text=@{path}"]
+
+    assert read_arguments("take", words, None, schema) == {
+        "file": path,
+        "either": path,
+        "maybe": path,
+        "text": f"@{path}",
+    }
+    assert read_arguments("take", [f"either={path}", 'file={"upload": "x"}'], None, schema) == {
+        "either": str(path),
+        "file": {"upload": "x"},
+    }
+    for word in ("file=nowhere.txt", "either=@nowhere.txt", "file="):
+        with pytest.raises(InvalidArguments, match="there is no file"):
+            read_arguments("take", [word], None, schema)

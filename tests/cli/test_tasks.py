@@ -55,6 +55,19 @@ def test_arguments_are_read_as_the_parameters_want_them(cli: Cli) -> None:
     assert status_of(cli, by_json)["arguments"] == {"name": "灯笼"}
 
 
+def test_a_file_that_is_named_is_uploaded_for_its_owner(cli: Cli, shop: Path) -> None:
+    (shop / "poem.txt").write_text("one\ntwo\n")
+
+    task_id = enqueued(cli, "measure", "file=@poem.txt", "--owner", "ada")
+
+    told = status_of(cli, task_id)["arguments"]["file"]
+    assert (told["filename"], told["size"], told["content_type"]) == ("poem.txt", 8, "text/plain")
+    missing = cli(*APP, "enqueue", "measure", "file=@nowhere.txt")
+    assert (missing.returncode, "there is no file nowhere.txt to upload" in missing.stderr) == (1, True)
+    foreign = cli(*APP, "enqueue", "measure", f'file={{"upload": "{told["upload"]}"}}')
+    assert (foreign.returncode, "there is no upload" in foreign.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

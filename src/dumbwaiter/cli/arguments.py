@@ -1,12 +1,14 @@
-"""Arguments of a task as they are written on a command line: `name=value`, or one JSON object."""
+"""Arguments of a task as they are written on a command line: `name=value`, `name=@path`, or one JSON object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dumbwaiter import strict_json
 from dumbwaiter.errors import InvalidArguments
+from dumbwaiter.executors.upload import FORMAT
 
 Schema = Mapping[str, Any]
 
@@ -30,8 +32,33 @@ def read_arguments(task_type: str, pairs: Sequence[str], whole: str | None, sche
             raise InvalidArguments(task_type, [(pair, "write name=value, or --json '{…}'")])
         if name in given:
             raise InvalidArguments(task_type, [(name, "given twice")])
-        given[name] = read_value(text, parameter(schema, name), schema)
+        wanted = parameter(schema, name)
+        path = path_to_upload(text, wanted, schema)
+        given[name] = read_value(text, wanted, schema) if path is None else there(task_type, name, path)
     return given
+
+
+def path_to_upload(text: str, wanted: Schema, root: Schema) -> Path | None:
+    """The file that is meant where the parameter takes an upload: `@path`, or the path alone where no text will do."""
+    if not takes_upload(wanted, root):
+        return None
+    if text.startswith("@"):
+        return Path(text[1:])
+    return None if takes(wanted, "string", root) or text.startswith("{") else Path(text)
+
+
+def there(task_type: str, name: str, path: Path) -> Path:
+    if not path.is_file():
+        raise InvalidArguments(task_type, [(name, f"there is no file {path} to upload")])
+    return path
+
+
+def takes_upload(wanted: Schema, root: Schema) -> bool:
+    """Whether a schema takes a file that was uploaded."""
+    if "$ref" in wanted:
+        return takes_upload(root.get("$defs", {}).get(str(wanted["$ref"]).rpartition("/")[2], {}), root)
+    several = [*wanted.get("anyOf", ()), *wanted.get("oneOf", ()), *wanted.get("allOf", ())]
+    return wanted.get("format") == FORMAT or any(takes_upload(one, root) for one in several)
 
 
 def read_object(task_type: str, text: str) -> dict[str, Any]:
