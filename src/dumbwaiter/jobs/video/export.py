@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dumbwaiter.jobs.video.effort import Effort, busy
 from dumbwaiter.jobs.video.encoder import Encoder
 from dumbwaiter.jobs.video.errors import BadVideo, ExportCancelled
 from dumbwaiter.jobs.video.mp4 import Mp4, read_mp4
@@ -113,11 +115,13 @@ def render(
             raise ExportCancelled("the export was cancelled")
 
     with Encoder(grid, options, part, check_cancelled) as encoder:
+        effort, began = Effort(busy(recording.moments, grid)), time.monotonic()
 
         def tell(frame: int, step: str) -> None:
-            # drawing and encoding are about half the work each, and go on at the same time
             check_cancelled()
-            progress(min(1.0, (frame + encoder.frames) / (2 * grid.frames)), step)
+            # of a variable rate the encoder counts pictures, not frames
+            written = encoder.frames if options.constant_rate else frame
+            progress(effort.done(frame, written, time.monotonic() - began), step)
 
         def on_frame(frame: int) -> None:
             tell(frame, "rendering")

@@ -7,8 +7,9 @@ import math
 import stat
 import sys
 import threading
+from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,7 +58,8 @@ class Recording:
     """One session, ready to be replayed.
 
     `events` is JSON (an array of rrweb events in order of time, cleaned); `duration_ms` the time from the first to the last;
-    `viewport` the size of the page at the start, in CSS pixels. `warnings` say what had to be left out or assumed.
+    `viewport` the size of the page at the start, in CSS pixels. `warnings` say what had to be left out or assumed. `moments` are
+    the milliseconds since the start at which something happens on the page.
     """
 
     events: bytes
@@ -69,6 +71,7 @@ class Recording:
     address: str
     has_canvas: bool
     warnings: tuple[str, ...]
+    moments: Sequence[float] = ()
 
 
 def load(
@@ -184,7 +187,22 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
         address=str(meta.get("href", "")),
         has_canvas=any(e["type"] == INCREMENTAL and e["data"]["source"] == CANVAS for e in events),
         warnings=warnings.lines(),
+        moments=array("d", moments(events)),
     )
+
+
+def moments(events: list[Event]) -> Iterator[float]:
+    """When something happens on the page, in milliseconds since the first event; each position of a pointer is a moment."""
+    first = events[0]["timestamp"]
+    for event in events:
+        at = event["timestamp"] - first
+        positions = event["data"].get("positions") if event["type"] == INCREMENTAL else None
+        if not isinstance(positions, list):
+            yield at
+            continue
+        for position in positions:
+            offset = position.get("timeOffset", 0) if isinstance(position, dict) else 0
+            yield at + (offset if isinstance(offset, int | float) and -DAY_MS < offset < DAY_MS else 0)
 
 
 class Warnings:
