@@ -127,6 +127,7 @@ def render(
             tell(frame, "rendering")
 
         replay = Replay(recording, grid, options, workdir, on_frame, encoder.process.pid)
+        progress(0.0, "rendering")
         pictures = 0
         for picture in replay.pictures():
             encoder.put(picture.frame, picture.data)
