@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
-from dumbwaiter import Dumbwaiter, Fail, Retry, TaskContext
+from dumbwaiter import Dumbwaiter, Fail, Retry, TaskContext, Upload
 from dumbwaiter.component import address
 from dumbwaiter.integrations.fastapi import lifespan, router
 from dumbwaiter.task import Status
@@ -49,7 +49,6 @@ class Stove:
     pages: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     streams: int = 0
-    most_streams: int = 0
     port: int = 0
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
@@ -108,7 +107,7 @@ class Stove:
 
 
 class Counting:
-    """Writes down what was asked, and how many streams were open at once."""
+    """Writes down what was asked, and how many streams are open."""
 
     def __init__(self, app: Any, stove: Stove) -> None:
         self.app, self.stove = app, stove
@@ -121,7 +120,6 @@ class Counting:
         self.stove.requests.append((request.method, request.url.path, dict(request.headers)))
         stream = request.url.path.endswith("/events")
         self.stove.streams += stream
-        self.stove.most_streams = max(self.stove.streams, self.stove.most_streams)
         try:
             await self.app(scope, receive, send)
         finally:
@@ -149,6 +147,11 @@ def with_dishes(waiter: Dumbwaiter, stove: Stove) -> Dumbwaiter:
             raise ConnectionError("the oven's door was opened")
         stove.wait(ctx, f"{name} done")
         return "risen"
+
+    @waiter.task("taste", http=True)
+    def taste(ctx: TaskContext, spice: Upload) -> str:
+        with ctx.open(spice) as file:
+            return f"{spice.filename}: {file.read().decode()}"
 
     return waiter
 

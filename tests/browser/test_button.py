@@ -342,3 +342,34 @@ def test_a_press_whose_answer_was_lost_is_one_task(stove: Stove, context: Browse
 
     assert len([task for task in stove.waiter.find(task_type="dish") if task.payload["name"] == name]) == 1
     button(tab, "Cancel").click()
+
+
+def test_a_file_that_is_chosen_is_uploaded_and_handed_to_the_task(
+    stove: Stove, context: BrowserContext, name: str
+) -> None:
+    tab = opened(
+        context,
+        stove.host("plain", f'<dumbwaiter-task type="taste" key="{name}" upload="spice"></dumbwaiter-task>'),
+    )
+    with tab.expect_file_chooser() as choice:
+        button(tab, "Choose a file").click()
+    choice.value.set_files({"name": "盐.txt", "mimeType": "text/plain", "buffer": b"salt"})
+
+    expect(headline(tab)).to_have_text("Done")
+    assert stove.waiter.find(key=name)[0].result == "盐.txt: salt"
+
+
+def test_where_an_upload_is_refused_it_says_why(stove: Stove, context: BrowserContext, name: str) -> None:
+    tab = opened(
+        context,
+        stove.host("plain", f'<dumbwaiter-task type="taste" key="{name}" upload="spice"></dumbwaiter-task>'),
+    )
+    tab.route(
+        "**/uploads*", lambda route: route.fulfill(status=413, json={"detail": "That is too much salt."})
+    )
+    with tab.expect_file_chooser() as choice:
+        button(tab, "Choose a file").click()
+    choice.value.set_files({"name": "salt.txt", "mimeType": "text/plain", "buffer": b"salt"})
+
+    expect(tab.locator(".problem")).to_have_text("It could not be asked for: That is too much salt.")
+    expect(button(tab, "Choose a file")).to_be_visible()

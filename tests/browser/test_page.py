@@ -1,152 +1,259 @@
+"""The page of `dumbwaiter serve` in a real Chromium; the task that makes the video is one that the test steers."""
+
 from __future__ import annotations
 
+import gzip
+import json
 import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, Locator, Page, expect
+import pytest
+from fastapi import FastAPI
+from playwright.sync_api import Browser, BrowserContext, FilePayload, Locator, Page, expect
 
+from dumbwaiter import Retry, TaskContext, Upload
+from dumbwaiter.cli.site import replayer
+from dumbwaiter.dashboard.views import Offer, page
+from dumbwaiter.integrations.fastapi import lifespan, owner_of, router
+from dumbwaiter.jobs.video import sample
 from dumbwaiter.task import Status
-from tests.browser.conftest import BYTES, Kitchen
+from tests.browser.stoves import BYTES, Stove, button, headline, waiter_at, window
+from tests.jobs.video.support import RECORDINGS
+from tests.support.serving import serving
 from tests.support.waiting import until
 
-
-def button(tab: Page, name: str) -> Locator:
-    return tab.get_by_role("button", name=name, exact=True)
+TOUR = sample("shop-tour")
 
 
-def test_a_button_becomes_progress_becomes_a_download_and_a_reload_changes_nothing(
-    tab: Page, kitchen: Kitchen
+@pytest.fixture
+def studio(tmp_path: Path) -> Stove:
+    """A stove on which videos are dishes."""
+    studio = Stove(waiter_at(tmp_path), tmp_path)
+
+    @studio.waiter.task("video-export", http=True, retry=Retry(max_retries=0))
+    def video_export(
+        ctx: TaskContext, recording: str | Upload, *, fps: int = 25, max_side: int = 1920, speed: float = 1
+    ) -> dict[str, Any]:
+        ctx.progress(0.0, step="reading")
+        studio.wait(ctx, "half")
+        ctx.progress(0.42, step="rendering")
+        studio.wait(ctx, "done")
+        if isinstance(recording, Upload):
+            with ctx.open(recording) as file:
+                content = file.read()
+            text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+            return {"title": f"{len(json.loads(text))} events"}
+        (ctx.workdir / "made").write_bytes(BYTES)
+        ctx.publish("made", filename="tour.bin")
+        return {"title": "The tour"}
+
+    return studio
+
+
+@pytest.fixture
+def client(studio: Stove) -> Iterator[httpx.Client]:
+    app = FastAPI(lifespan=lifespan(studio.waiter))
+    app.include_router(router(studio.waiter, public=True))
+    offer = Offer(
+        "tour", "Tour · 茶", "video-export", {"recording": "sample:tour"}, "0:37", lambda: TOUR.events
+    )
+    app.include_router(page(studio.waiter, [offer], owner_of(None), player=replayer()))
+    with serving(app) as client:
+        yield client
+        for gate in ("half", "done"):
+            studio.gates[gate].set()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    with window(browser, viewport={"width": 1100, "height": 800}) as context:
+        yield context
+
+
+@pytest.fixture
+def tab(context: BrowserContext, client: httpx.Client) -> Page:
+    tab = context.new_page()
+    tab.goto(str(client.base_url))
+    return tab
+
+
+def stage(tab: Page) -> Locator:
+    """The recorded page, in the player's frame in the page."""
+    return tab.frame_locator("#player").frame_locator("iframe").locator("body")
+
+
+def test_a_recording_is_seen_exported_and_downloaded_and_a_reload_changes_nothing(
+    tab: Page, studio: Stove
 ) -> None:
-    button(tab, "Make soup").click()
-    expect(tab.get_by_text("Peeling")).to_be_visible()
-    kitchen.half.set()
-    bar = tab.get_by_role("progressbar", name="Soup · 汤")
-    expect(bar).to_have_js_property("value", 42)
-    expect(tab.get_by_text("42 %")).to_be_visible()
-    expect(tab.get_by_text("Cooking")).to_be_visible()
-    expect(button(tab, "Make soup")).to_be_hidden()
-
+    expect(stage(tab)).to_contain_text("Spring harvest is here")
+    clock = tab.locator("#clock")
+    expect(clock).to_have_text("0:00 / 0:37")
+    button(tab, "Play").click()
+    expect(clock).not_to_have_text("0:00 / 0:37")
+    button(tab, "Pause").click()
+    making = tab.locator("#button")
+    button(making, "Export video").click()
+    studio.gates["half"].set()
+    expect(making.locator(".percent")).to_have_text("42%")
     tab.reload()
-    expect(tab.get_by_text("42 %")).to_be_visible()
-    expect(bar).to_have_js_property("value", 42)
+    expect(making.locator(".percent")).to_have_text("42%")
+    studio.gates["done"].set()
+    expect(headline(making)).to_have_text("Ready")
+    earlier = tab.get_by_role("list", name="Recent tasks").get_by_role("listitem")
+    expect(earlier).to_have_count(1)
+    expect(earlier.locator(".title")).to_have_text("The tour")
 
-    kitchen.done.set()
-    link = tab.get_by_role("link", name="Download")
-    expect(link).to_be_visible()
-    expect(tab.get_by_role("status")).to_have_text("Ready")
-    expect(bar).to_be_hidden()
-
-    tab.reload()
-    expect(button(tab, "Make again")).to_be_visible()
     with tab.expect_download() as download:
-        link.click()
-    assert download.value.suggested_filename == "soup.txt"
+        making.get_by_role("link", name="Download").click()
     assert Path(download.value.path()).read_bytes() == BYTES
 
 
-def test_made_again_it_is_a_new_task(tab: Page, kitchen: Kitchen) -> None:
-    kitchen.half.set()
-    kitchen.done.set()
-    button(tab, "Make soup").click()
-    expect(tab.get_by_role("link", name="Download")).to_be_visible()
-    kitchen.done.clear()
-    button(tab, "Make again").click()
-    expect(tab.get_by_text("42 %")).to_be_visible()
+def test_each_choice_of_size_rate_and_speed_is_a_video_of_its_own(tab: Page, studio: Stove) -> None:
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    making = tab.locator("#button")
+    button(making, "Export video").click()
+    expect(headline(making)).to_have_text("Ready")
+    tab.get_by_role("radio", name="640 px").check()
+    tab.get_by_role("radio", name="4×").check()
+    expect(button(making, "Export video")).to_be_visible()
+    button(making, "Export video").click()
+    expect(headline(making)).to_have_text("Ready")
+    tab.get_by_role("radio", name="Full").check()
+    tab.get_by_role("radio", name="1×").check()
+    expect(headline(making)).to_have_text("Ready")
 
-    assert [task.status for task in kitchen.waiter.find()] == [Status.RUNNING, Status.SUCCESS]
-
-
-def test_a_failure_is_told_in_the_persons_words_and_offered_again(tab: Page, kitchen: Kitchen) -> None:
-    kitchen.spoilt = True
-    kitchen.half.set()
-    button(tab, "Make soup").click()
-    expect(tab.get_by_role("status")).to_have_text("The oven is cold.")
-    expect(button(tab, "Make again")).to_be_visible()
-
-    tab.reload()
-    expect(tab.get_by_role("status")).to_have_text("The oven is cold.")
-    expect(tab.get_by_text("gas")).to_have_count(0)
+    small, plain = studio.waiter.find(task_type="video-export")
+    assert plain.payload["recording"] == "sample:tour"
+    assert (small.payload["max_side"], small.payload["fps"], small.payload["speed"]) == (640, 25, 4)
 
 
-def test_two_presses_are_one_task(
-    tab: Page, kitchen: Kitchen, browser: Browser, client: httpx.Client
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_recording_of_ones_own_plays_before_it_is_sent_and_is_uploaded_by_the_button(
+    tab: Page, studio: Stove, packed: bool
 ) -> None:
-    other = browser.new_page()
-    other.goto(str(client.base_url))
-    button(tab, "Make soup").click()
-    button(other, "Make soup").click()
-    expect(other.get_by_text("Peeling")).to_be_visible()
-    other.close()
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    text = (RECORDINGS / "own" / "spa-typical.json").read_bytes()
+    content = gzip.compress(text) if packed else text
+    file: FilePayload = {
+        "name": "<b>mine.json",
+        "mimeType": "application/json",
+        "buffer": content,
+    }
+    expect(tab.locator("#clock")).to_have_text("0:00 / 0:37")
+    tab.locator("#file").set_input_files(file)
+    expect(tab.get_by_role("heading", name="<b>mine.json")).to_be_visible()
+    expect(tab.locator("#clock")).to_have_text(re.compile(r"0:00 / (?!0:37)"))
+    assert studio.waiter.find() == []
+    button(tab.locator("#button"), "Export video").click()
+    expect(headline(tab.locator("#button"))).to_have_text("Done")
 
-    assert len(kitchen.waiter.find()) == 1
-
-
-def test_what_is_being_made_can_be_cancelled(tab: Page, kitchen: Kitchen) -> None:
-    button(tab, "Make soup").click()
-    expect(tab.get_by_text("Peeling")).to_be_visible()
-    button(tab, "Cancel").click()
-    expect(tab.get_by_role("status")).to_have_text("Cancelled")
-    expect(button(tab, "Make again")).to_be_visible()
-
-    assert kitchen.waiter.find()[0].status is Status.CANCELLED
-
-
-def test_the_keyboard_alone_is_enough(tab: Page, kitchen: Kitchen) -> None:
-    tab.keyboard.press("Tab")
-    expect(button(tab, "Make soup")).to_be_focused()
-    tab.keyboard.press("Enter")
-    expect(button(tab, "Cancel")).to_be_focused()
-    kitchen.half.set()
-    kitchen.done.set()
-    expect(tab.get_by_role("link", name="Download")).to_be_focused()
+    expect(tab.locator("#list .title")).to_have_text(f"{len(json.loads(text))} events")
 
 
-def test_it_fits_a_phone(browser: Browser, client: httpx.Client, kitchen: Kitchen) -> None:
-    kitchen.waiter.enqueue("dish", {"name": "soup"}, key="offer:soup")
-    phone = browser.new_context(viewport={"width": 320, "height": 640}, has_touch=True).new_page()
-    phone.goto(str(client.base_url))
-    expect(phone.get_by_role("progressbar")).to_be_visible()
+def test_what_cannot_be_shown_can_be_exported_all_the_same(tab: Page) -> None:
+    tab.locator("#file").set_input_files(
+        {"name": "strange.bin", "mimeType": "application/octet-stream", "buffer": b"\0\1\2"}
+    )
+    expect(tab.locator("#unseen")).to_have_text(
+        "This recording cannot be shown here. It can be exported all the same."
+    )
+    expect(button(tab.locator("#button"), "Export video")).to_be_visible()
 
-    assert phone.evaluate("document.documentElement.scrollWidth") <= 320
-    assert button(phone, "Cancel").bounding_box()["height"] >= 44  # type: ignore[index]
-    phone.context.close()
+
+def test_a_hostile_recording_runs_nothing_and_asks_nobody(browser: Browser, client: httpx.Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as canary:
+        canary.setblocking(False)
+        there = f"http://127.0.0.1:{canary.getsockname()[1]}"
+        # no `window`: the browser tells of everything that it refuses
+        tab = browser.new_context().new_page()
+        tab.goto(str(client.base_url))
+        content = json.dumps(hostile(there)).encode()
+        tab.locator("#file").set_input_files(
+            {"name": "evil.json", "mimeType": "application/json", "buffer": content}
+        )
+        expect(tab.locator("#clock")).to_have_text("0:00 / 0:01")
+        expect(stage(tab)).to_contain_text("here all the same")
+        button(tab, "Play").click()
+        expect(tab.locator("#clock")).to_have_text("0:01 / 0:01")
+
+        assert tab.evaluate("window.owned") is None
+        assert tab.evaluate("document.getElementById('player').contentWindow.owned") is None
+        tab.context.close()
+        with pytest.raises(BlockingIOError):
+            canary.accept()
 
 
-def test_no_words_of_a_button_and_no_word_of_a_name_break_on_a_phone(
-    browser: Browser, client: httpx.Client, kitchen: Kitchen
-) -> None:
-    kitchen.half.set()
-    kitchen.done.set()
-    kitchen.waiter.enqueue("dish", {"name": "soup"}, key="offer:soup")
-    phone = browser.new_context(viewport={"width": 400, "height": 700}, has_touch=True).new_page()
-    phone.goto(str(client.base_url))
-    expect(phone.get_by_role("link", name="Download")).to_be_visible()
-    phone.evaluate("document.querySelector('h2').textContent = 'Lantern & Leaves & Lids · 灯笼与茶'")
+def hostile(there: str) -> list[dict[str, Any]]:
+    """A recording that wants to run code in our page, and to tell somebody that it was looked at."""
+    evil = (
+        f'<img src="{there}/pixel" onerror="top.owned=1"><iframe src="javascript:top.owned=1"></iframe>'
+        f'<script src="/static/page.js"></script><script>top.owned=1</script><link rel="stylesheet" href="{there}/style">'
+    )
+    inside: list[tuple[str, dict[str, str]]] = [
+        ("img", {"src": f"{there}/pixel", "onerror": "top.owned=1"}),
+        ("iframe", {"src": "javascript:top.owned=1"}),
+        ("iframe", {"srcdoc": evil}),
+        ("iframe", {"src": f"{there}/frame"}),
+        ("link", {"rel": "stylesheet", "href": f"{there}/style"}),
+        ("script", {"src": "/static/page.js"}),
+        ("video", {"src": f"{there}/film", "autoplay": ""}),
+    ]
+    children: list[dict[str, Any]] = [
+        {"type": 2, "tagName": tag, "attributes": attributes, "childNodes": [], "id": number}
+        for number, (tag, attributes) in enumerate(inside, 10)
+    ]
+    children.append({"type": 3, "textContent": "here all the same", "id": 9})
+    body = {
+        "type": 2,
+        "tagName": "body",
+        "attributes": {"onload": "top.owned=1"},
+        "childNodes": children,
+        "id": 3,
+    }
+    html = {"type": 2, "tagName": "html", "attributes": {}, "childNodes": [body], "id": 2}
+    page = {"node": {"type": 0, "childNodes": [html], "id": 1}, "initialOffset": {"top": 0, "left": 0}}
+    return [
+        {
+            "type": 4,
+            "data": {"href": "http://evil.example/", "width": 400, "height": 300},
+            "timestamp": 1_000,
+        },
+        {"type": 2, "data": page, "timestamp": 1_001},
+        {"type": 3, "data": {"source": 3, "id": 1, "x": 0, "y": 0}, "timestamp": 2_100},
+    ]
 
-    for label in (phone.get_by_role("link", name="Download"), button(phone, "Make again")):
-        assert label.bounding_box()["height"] < 60  # type: ignore[index]
-    word = """() => {
-        const text = document.querySelector('h2').firstChild, range = document.createRange();
-        range.setStart(text, text.length - 4);
-        range.setEnd(text, text.length);
-        return range.getClientRects().length;
-    }"""
-    assert phone.evaluate(word) == 1
-    assert phone.evaluate("document.documentElement.scrollWidth") <= 400
-    phone.context.close()
+
+@pytest.mark.parametrize("width", [320, 400])
+def test_it_fits_a_phone(browser: Browser, client: httpx.Client, studio: Stove, width: int) -> None:
+    studio.waiter.enqueue("video-export", {"recording": "sample:tour"}, key="offer:tour")
+    with window(browser, viewport={"width": width, "height": 700}, has_touch=True) as context:
+        phone = context.new_page()
+        phone.goto(str(client.base_url))
+        cancel = button(phone.locator("#button"), "Cancel")
+        expect(cancel).to_be_visible()
+
+        assert phone.evaluate("document.documentElement.scrollWidth") <= width
+        box = cancel.bounding_box()
+        assert box is not None
+        assert box["height"] >= 44
 
 
 def test_without_javascript_the_button_and_the_states_are_there(
-    browser: Browser, client: httpx.Client, kitchen: Kitchen
+    browser: Browser, client: httpx.Client, studio: Stove
 ) -> None:
     plain = browser.new_context(java_script_enabled=False).new_page()
     plain.goto(str(client.base_url))
-    button(plain, "Make soup").click()
-    expect(plain.get_by_role("progressbar")).to_be_visible()
-    kitchen.half.set()
-    kitchen.done.set()
-    until(lambda: kitchen.waiter.find()[0].status.final)
+    button(plain, "Export video").click()
+    expect(plain.get_by_role("progressbar", name="Tour")).to_be_visible()
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    until(lambda: studio.waiter.find()[0].status is Status.SUCCESS)
     plain.reload()
     expect(plain.get_by_role("link", name="Download")).to_be_visible()
     plain.context.close()
@@ -155,26 +262,32 @@ def test_without_javascript_the_button_and_the_states_are_there(
 def test_the_page_asks_nobody_else_for_anything(client: httpx.Client) -> None:
     text = client.get("/").text
     policy = client.get("/").headers["Content-Security-Policy"]
+    player = client.get("/player").headers["Content-Security-Policy"]
 
     assert re.findall(r'(?:src|href)="(https?:)?//', text) == []
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+    assert player.startswith(
+        "sandbox allow-scripts allow-same-origin; default-src 'none'; script-src 'nonce-"
+    )
+    assert "connect-src" not in player
 
 
-def test_a_form_of_another_site_makes_nothing(client: httpx.Client, kitchen: Kitchen) -> None:
+def test_a_form_of_another_site_makes_nothing(client: httpx.Client, studio: Stove) -> None:
     strange = client.post(
-        "/offers/soup", headers={"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+        "/offers/tour", headers={"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     )
     unknown = client.post("/offers/nothing")
 
     assert (strange.status_code, unknown.status_code) == (403, 404)
-    assert kitchen.waiter.find() == []
+    assert studio.waiter.find() == []
 
 
 def test_the_assets_may_be_kept_for_good_and_nothing_else_is_served(client: httpx.Client) -> None:
-    addresses = re.findall(r'"(static/[^"]+)"', client.get("/").text)
+    addresses = re.findall(r'"((?:static/|dumbwaiter-)[^"]+)"', client.get("/").text)
+    inside = re.findall(r'"(static/[^"]+)"', client.get("/player").text)
 
-    assert len(addresses) == 2
-    for address in addresses:
+    assert (len(addresses), len(inside)) == (4, 2)
+    for address in addresses + inside:
         assert "immutable" in client.get(f"/{address}").headers["Cache-Control"]
     assert client.get("/static/page.html").status_code == 404

@@ -148,7 +148,12 @@ def own_recording(recording: Path, home: Path) -> Offer:
     slug = f"own-{place.parent.name}"
     reference = f"{place.parent.name}/{recording.name}"
     return Offer(
-        slug, read.title or recording.name, "video-export", {"recording": reference}, about_recording(read)
+        slug,
+        read.title or recording.name,
+        "video-export",
+        {"recording": reference},
+        about_recording(read),
+        recording=lambda: read.events,
     )
 
 

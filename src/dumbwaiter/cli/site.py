@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import ConfigurationError, MissingExtra
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from dumbwaiter.app import Dumbwaiter
-    from dumbwaiter.dashboard.views import Offer
+    from dumbwaiter.dashboard.views import Offer, Player
     from dumbwaiter.integrations.fastapi import Authorize
 
 # How long open requests hold up a stop: a download may go on for ever.
@@ -43,7 +44,7 @@ def site(
         # "[" is what the middleware takes for the host of http://[::1]:8000.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "["])
     app.include_router(router(waiter, authorize=authorize, public=authorize is None))
-    app.include_router(page(waiter, offers, owner_of(authorize)))
+    app.include_router(page(waiter, offers, owner_of(authorize), player=replayer()))
     return app
 
 
@@ -65,16 +66,33 @@ def offered(waiter: Dumbwaiter) -> list[Offer]:
                 "video-export",
                 {"recording": f"sample:{name}"},
                 about_recording(recording),
+                recording=partial(events_of_sample, name),
             )
         )
     return offers
+
+
+def events_of_sample(name: str) -> bytes:
+    from dumbwaiter.jobs.video import sample
+
+    return sample(name).events
+
+
+def replayer() -> Player:
+    """What the page replays recordings with: what the videos are made with."""
+    from importlib.resources import files
+
+    from dumbwaiter.dashboard.views import Player
+
+    vendor = files("dumbwaiter.jobs.video") / "vendor"
+    return Player((vendor / "rrweb.umd.min.cjs").read_bytes(), (vendor / "rrweb.min.css").read_bytes())
 
 
 def about_recording(recording: object) -> str:
     """A line about a recording: how long, how large."""
     seconds = int(float(getattr(recording, "duration_ms", 0)) / 1000)  # players round down
     width, height = getattr(recording, "viewport", (0, 0))
-    return f"Recorded session · {seconds // 60}:{seconds % 60:02d} · {width}\u00a0×\u00a0{height}"
+    return f"{seconds // 60}:{seconds % 60:02d} · {width}\u00a0×\u00a0{height}"
 
 
 def server(app: FastAPI, *, quiet: bool = False) -> uvicorn.Server:

@@ -75,6 +75,8 @@ export interface DumbwaiterTask extends Shared {
   arguments: Record<string, unknown> | (() => Record<string, unknown>);
   /** The argument that takes a file which the person chooses. */
   upload: string;
+  /** What is uploaded at the next press; without it the button opens a choice of files. */
+  file: File | null;
   /** Where uploads go; beside the endpoint. */
   uploads: string;
   /** What files may be chosen, as `<input accept>` has it. */

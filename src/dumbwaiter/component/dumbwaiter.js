@@ -80,7 +80,7 @@ style.replaceSync(`
   line-height: 1.5;
   container-type: inline-size;
 }
-:host([hidden]), [hidden], :empty:not(.fill, .live), .facts:not(:has(> :not(:empty))) { display: none !important; }
+:host([hidden]), [hidden], :is(p, span, a, ul):empty:not(.live), .facts:not(:has(> :not(:empty))) { display: none !important; }
 * { box-sizing: border-box; }
 p, ul { margin: 0; padding: 0; list-style: none; }
 .root { display: flex; flex-direction: column; gap: var(--dumbwaiter-gap, .5rem); overflow-wrap: anywhere; }
@@ -233,7 +233,6 @@ class Line {
       const news = await this.round();
       const [first, longest] = document.hidden ? ASK_HIDDEN : ASK;
       wait = news || heard ? first : Math.min(Math.max(wait * 1.3, first), longest);
-      // jitter, for the moment when a server comes back
       if (this.followed.size && !pageLeft && !this.changed) await this.pause(wait * (0.8 + 0.4 * Math.random()));
     }
     this.running = false;
@@ -437,6 +436,7 @@ export class DumbwaiterTask extends Shared {
   worries = "";        // why it is not known how it stands
   turn = 0;
   checkedAt = 0;
+  file = null;         // what is uploaded at the next press, if the page has chosen it
 
   constructor() {
     super();
@@ -541,11 +541,11 @@ export class DumbwaiterTask extends Shared {
 
   press() {
     if (this.busy || !this.known) return;
-    if (this.needsFile) this.parts.picker.click(); else this.make();
+    if (this.needsFile && !this.file) this.parts.picker.click(); else this.make();
   }
 
   /** Ask for the task, and upload the file first if there is one. Gives the task, or null. */
-  async make(file) {
+  async make(file = this.file) {
     if (this.state === "working") return null;
     const values = { ...this.arguments }, { line, type, name } = this;
     if (!this.emit("make", { arguments: values, file }, true)) return null;
@@ -586,7 +586,7 @@ export class DumbwaiterTask extends Shared {
   request(values) {
     const method = "POST", body = JSON.stringify(values), { type, name } = this;
     if (!type) return [`/${this.view.task_id}/retry?force=true`, { method }];
-    // pressed again because the answer was lost, it is the same task
+    // sent twice, it is one task
     if (this.pressed?.body !== body) this.pressed = { body, key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
     const query = name ? `?${new URLSearchParams({ business_key: name })}` : "";
     return [`/${encodeURIComponent(type)}${query}`, { method, body, headers: { "Content-Type": "application/json", "Idempotency-Key": this.pressed.key } }];
@@ -595,7 +595,7 @@ export class DumbwaiterTask extends Shared {
   /** Upload a file; its id. Only XMLHttpRequest tells how far it is. */
   send(file) {
     const address = new URL(this.uploads || this.line.base.replace(/[^/]*$/, "uploads"), document.baseURI), request = new XMLHttpRequest();
-    address.searchParams.set("filename", file.name);
+    address.searchParams.set("filename", file.name.slice(-50));
     return new Promise((resolve, reject) => {
       request.open("PUT", address);
       request.responseType = "json";
@@ -605,7 +605,7 @@ export class DumbwaiterTask extends Shared {
       request.upload.onprogress = ({ loaded, total }) => { this.sent = total ? loaded / total : 0; this.draw(); };
       request.onloadend = () => {
         const { status, response: body } = request;
-        if (status >= 200 && status < 300) resolve(body.upload_id); else reject(Object.assign(new Error(body?.detail || status), { status, body }));
+        if (status >= 200 && status < 300) resolve(body.id); else reject(Object.assign(new Error(body?.detail || status), { status, body }));
       };
       this.sent = 0;
       request.send(file);
@@ -621,7 +621,7 @@ export class DumbwaiterTask extends Shared {
     this.announce(this.problem);
   }
 
-  /** A link that has lain about is looked at once more: better "make again" than a page with an error. */
+  /** An old link is looked at once more: better "make again" than an error. */
   async fetched(event) {
     const link = event.target.closest("a");
     if (!link || Date.now() - this.checkedAt < 20_000) return;
@@ -644,7 +644,7 @@ export class DumbwaiterTask extends Shared {
     const files = state === "ready" ? view.files : [], [file] = files;
     const texts = {
       headline, step, left, percent: shown, message: (running && view.message) || "", trouble: this.worries && words[this.worries], problem: this.problem,
-      make: view && !sending ? words.again : this.needsFile ? words.choose : words.make, cancel: words.cancel,
+      make: view && !sending ? words.again : this.needsFile && !this.file ? words.choose : words.make, cancel: words.cancel,
       download: file ? `${words.download} (${size(file.size, language)})` : "", note: file?.expires_at ? fill(words.until, { when: moment(file.expires_at, language) }) : "",
     };
     for (const [name, text] of Object.entries(texts)) say(parts[name], text);

@@ -1,200 +1,177 @@
-/* Keeps the cards of the page true: asks the API how each task stands, and asks for work when a button is pressed. */
+/* Shows the recording that is chosen, and tells the button which video of it is wanted. The button and the list do the rest. */
 
-const FIRST = 700;       // ms between two questions while something moves
-const STILL = 2_000;     // the most we wait while nothing moves
-const SLOWEST = 10_000;  // and while nobody answers, or nobody looks
+import { eventsOf, fingerprint } from "./recordings.js";
 
-const WORDS = {
-  queued: "Waiting for its turn",
-  scheduled: "Waiting for its time",
-  retrying: "Something went wrong; it will be tried again",
-  running: "Being made",
-  cancelling: "Stopping",
-  cancelled: "Cancelled",
-};
+const $ = (id) => document.getElementById(id);
+const [player, video, unseen, play, seek, clock, views, button, options, list] = ["player", "video", "unseen", "play", "seek", "clock", "views", "button", "options", "list"].map($);
+if (button) begin();
 
-class Card {
-  constructor(root) {
-    this.root = root;
-    this.task = root.dataset.task;
-    this.version = "";
-    this.wait = FIRST;
-    this.timer = 0;
-    this.asking = false;
-    this.form = root.querySelector("[data-do=make]");
-    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.make(); });
-    this.cancelButton.addEventListener("click", () => this.cancel());
-    this.watchVideo();
-    if (root.dataset.state === "working") this.ask();
-  }
+function begin() {
+  let chosen = null;   // { name, about, key, type, arguments, events() } and for one's own: file
+  let turn = 0;
+  let duration = 0;
+  let playing = false;
+  const frame = new Promise((here) => addEventListener("message", ({ source, data }) => {
+    if (!player || source !== player.contentWindow) return;
+    if (data.told === "here") here((order) => player.contentWindow.postMessage(order, location.origin));
+    else heard(data);
+  }));
+  // It may have been there before us.
+  const greet = () => player?.contentWindow.postMessage({ order: "greet" }, location.origin);
+  player?.addEventListener("load", greet);
+  greet();
 
-  get cancelButton() { return this.root.querySelector("[data-do=cancel]"); }
-  get downloadLink() { return this.root.querySelector("[data-do=download]"); }
-  get makeButton() { return this.form.querySelector("button"); }
+  // ---- the stage ----
 
-  async make() {
-    const focused = this.form.contains(document.activeElement);  // before it is disabled, which loses the focus
-    this.makeButton.disabled = true;
-    try {
-      const answer = await fetch(this.form.action, { method: "POST", headers: { Accept: "application/json" } });
-      const body = await answer.json();
-      if (!answer.ok) throw new Error(body.detail);
-      this.follow(body.task, focused);
-    } catch (error) {
-      this.say("headline", "It could not be asked for. " + (error instanceof TypeError ? "Is the server there?" : error.message ?? ""));
-    } finally {
-      this.makeButton.disabled = false;
+  function heard({ told, at, duration: all, width, height }) {
+    if (told === "loaded") {
+      duration = all;
+      seek.max = all;
+      for (const control of [play, seek]) control.disabled = false;
+      if (chosen.file) $("about").textContent = `${minutes(all)} · ${width} × ${height}`;
+      moved(0);
     }
+    if (told === "time") moved(at);
+    if (told === "ended") { moved(duration); run(false); }
+    if (told === "failed") hide("This recording cannot be shown here.");
   }
 
-  follow(id, focused) {
-    this.task = id;
-    this.version = "";
-    this.draw({ display: "working", phase: "queued", files: [] });
-    if (focused) this.cancelButton.focus();
-    this.soon();
+  function moved(at) {
+    seek.value = at;
+    seek.setAttribute("aria-valuetext", minutes(at));
+    clock.textContent = `${minutes(at)} / ${minutes(duration)}`;
   }
 
-  async cancel() {
-    this.cancelButton.disabled = true;
-    try {
-      const answer = await fetch(`tasks/${this.task}/cancel`, { method: "POST" });
-      const body = await answer.json();
-      const task = answer.status === 409 ? body.task : body;
-      if (task?.task_id) this.draw(task);
-    } catch { /* the next question tells how it stands */ }
-    this.cancelButton.disabled = false;
-    this.soon();
+  function run(on) {
+    playing = on;
+    play.toggleAttribute("data-playing", on);
+    play.setAttribute("aria-label", on ? "Pause" : "Play");
   }
 
-  soon() {
-    this.wait = FIRST;
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(), 0);
+  const tell = async (order) => player && (await frame)(order);
+
+  play.addEventListener("click", () => {
+    const at = Number(seek.value) >= duration ? 0 : Number(seek.value);
+    run(!playing);
+    tell(playing ? { order: "play", at } : { order: "pause" });
+  });
+  seek.addEventListener("input", () => { tell({ order: "seek", at: Number(seek.value) }); moved(Number(seek.value)); });
+
+  function hide(why) {
+    unseen.textContent = why;
+    unseen.hidden = false;
+    clock.textContent = "";
+    for (const control of [play, seek]) control.disabled = true;
   }
 
-  async ask() {
-    if (this.asking) return;
-    this.asking = true;
-    const id = this.task;
-    try {
-      const headers = this.version ? { "If-None-Match": this.version } : {};
-      const answer = await fetch(`tasks/${id}`, { headers, cache: "no-store" });
-      if (id === this.task) {
-        if (answer.status === 404) return this.gone();
-        if (answer.ok) {
-          this.version = answer.headers.get("ETag") ?? "";
-          this.wait = FIRST;
-          this.draw(await answer.json());
-        } else {
-          this.wait = answer.status === 304 ? Math.min(this.wait * 1.15, STILL) : Math.min(this.wait * 2, SLOWEST);
-        }
-      }
-    } catch {
-      this.wait = Math.min(this.wait * 2, SLOWEST);
-      this.say("headline", "The server does not answer; still trying");
-    } finally {
-      this.asking = false;
-    }
-    clearTimeout(this.timer);
-    if (this.root.dataset.state === "working") {
-      // A page in the background asks seldom, and at once when it is looked at again.
-      this.timer = setTimeout(() => this.ask(), document.hidden ? SLOWEST : this.wait);
-    }
+  function watch(what) {
+    const made = what === "video";
+    views.parentElement.dataset.view = what;
+    video.hidden = !made;
+    for (const view of views.children) view.setAttribute("aria-pressed", String(view.dataset.view === what));
+    if (made && playing) { run(false); tell({ order: "pause" }); }
+    if (!made) video.pause();
   }
 
-  gone() {
-    this.asking = false;
-    this.task = "";
-    this.draw({ display: "none", phase: "none", files: [] });
+  views.addEventListener("click", ({ target }) => { if (target.dataset.view) watch(target.dataset.view); });
+
+  // ---- which recording, and which video of it ----
+
+  async function choose(recording) {
+    const mine = ++turn;
+    chosen = recording;
+    run(false);
+    $("name").textContent = recording.name;
+    $("about").textContent = recording.about;
+    hide("");
+    wanted();
+    const events = player ? await recording.events().catch(() => null) : null;
+    if (mine !== turn) return;
+    if (!events) { hide("This recording cannot be shown here. It can be exported all the same."); return; }
+    unseen.hidden = true;
+    tell({ order: "load", events, speed: Number(options.elements.speed.value) });
   }
 
-  draw(task) {
-    const state = task.display;
-    const working = state === "working";
-    const changed = this.root.dataset.state !== state;
-    const focusLost = changed && this.root.contains(document.activeElement) && document.activeElement !== document.body;
-    this.root.dataset.state = state;
-    this.root.dataset.task = task.task_id ?? this.task;
-    this.say("headline", headline(task));
-    this.progress(task);
-    this.root.querySelector(".making").hidden = !working;
-    this.cancelButton.hidden = !working || task.phase === "cancelling";
-    this.form.hidden = working;
-    this.makeButton.textContent = state === "none" ? this.makeButton.dataset.first : "Make again";
-    this.makeButton.classList.toggle("main", state !== "ready");
-    this.result(state === "ready" ? task.files : []);
-    if (focusLost && !working) (state === "ready" && !this.downloadLink.hidden ? this.downloadLink : this.makeButton).focus();
+  function wanted() {
+    const given = Object.fromEntries([...new FormData(options)].map(([name, value]) => [name, Number(value)]));
+    const usual = [...options.elements].every((input) => input.tagName !== "INPUT" || input.checked === input.defaultChecked);
+    Object.assign(button, {
+      type: chosen.type, label: chosen.name, file: chosen.file ?? null, arguments: usual ? chosen.arguments : { ...chosen.arguments, ...given },
+      key: chosen.key + (usual ? "" : `:${Object.values(given).join("-")}`),
+    });
   }
 
-  progress(task) {
-    const bar = this.root.querySelector("progress");
-    const running = task.phase === "running";
-    const percent = Math.floor(task.progress_percentage ?? 0);
-    if (running) bar.value = percent; else bar.removeAttribute("value");
-    this.say("percent", running ? `${percent} %` : "");
-    this.say("step", running ? sentence(task.current_step) + (task.attempt > 1 ? ` (attempt ${task.attempt} of ${task.max_attempts})` : "") : "");
-    this.say("left", running ? left(task.estimated_remaining_seconds) : "");
-    const rise = task.display === "ready" ? 1 : running ? percent / 100 : 0;
-    this.root.querySelector(".shaft").style.setProperty("--rise", String(rise));
+  options.addEventListener("change", () => {
+    wanted();
+    tell({ order: "speed", speed: Number(options.elements.speed.value) });
+  });
+  options.addEventListener("submit", (event) => event.preventDefault());
+
+  $("shelf").addEventListener("change", ({ target: { value, dataset } }) => {
+    history.replaceState(null, "", `#${value}`);
+    choose(offer(dataset));
+  });
+
+  const offer = (data) => ({
+    name: data.name, about: data.about, key: data.key, type: data.type, arguments: JSON.parse(data.arguments),
+    events: async () => data.recording ? (await fetch(data.recording)).json() : null,
+  });
+
+  async function own(file) {
+    const input = document.querySelector("#shelf .own input") ?? ownTape();
+    const about = "Your recording";
+    input.parentElement.querySelector("b").textContent = file.name;
+    input.parentElement.querySelector("small").textContent = size(file.size);
+    input.checked = true;
+    input.recording = { name: file.name, about, key: `own:${await fingerprint(file)}`, type: "video-export", arguments: {}, file, events: () => eventsOf(file) };
+    choose(input.recording);
   }
 
-  result(files) {
-    const link = this.downloadLink;
-    const place = this.root.querySelector(".result");
-    const file = files[0];
-    link.hidden = !file;
-    if (!file) { place.replaceChildren(); return; }
-    link.href = file.url;
-    link.download = file.name;
-    link.textContent = `Download (${size(file.size)})`;
-    if (file.content_type.startsWith("video/") && place.firstChild?.getAttribute("src") !== file.url) {
-      const video = Object.assign(document.createElement("video"), { controls: true, preload: "metadata", playsInline: true });
-      video.setAttribute("aria-label", this.root.querySelector("h2").textContent);
-      video.setAttribute("src", file.url);
-      place.replaceChildren(video);
-      this.watchVideo();
-    }
+  function ownTape() {
+    const label = Object.assign(document.createElement("label"), { className: "tape own" });
+    const input = Object.assign(document.createElement("input"), { type: "radio", name: "tape", value: "own" });
+    const words = document.createElement("span");
+    words.append(document.createElement("b"), document.createElement("small"));
+    label.append(input, words);
+    input.addEventListener("change", (event) => { event.stopPropagation(); choose(input.recording); });
+    $("shelf").append(label);
+    return input;
   }
 
-  // A browser that cannot play it (no H.264, or the file stands on another host) shows the download alone.
-  watchVideo() {
-    const video = this.root.querySelector("video");
-    video?.addEventListener("error", () => video.remove(), { once: true });
-    if (video?.error) video.remove();
-  }
+  $("file").addEventListener("change", ({ target }) => { if (target.files[0]) own(target.files[0]); target.value = ""; });
 
-  say(what, words) {
-    const place = this.root.querySelector(`[data-say=${what}]`);
-    if (place.textContent !== words) place.textContent = words;  // an unchanged live region is not read out again
-  }
+  // The whole page takes what is dropped: nobody has to aim.
+  const dropping = (on) => document.body.classList.toggle("dropping", on);
+  addEventListener("dragover", (event) => { event.preventDefault(); dropping(event.dataTransfer.types.includes("Files")); });
+  addEventListener("dragleave", (event) => { if (!event.relatedTarget) dropping(false); });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    dropping(false);
+    if (event.dataTransfer.files[0]) own(event.dataTransfer.files[0]);
+  });
+
+  // ---- what comes of it ----
+
+  button.addEventListener("dumbwaiter-state", ({ detail: { state, before, task } }) => {
+    const file = state === "ready" ? task.files.find((one) => one.content_type.startsWith("video/")) : null;
+    views.hidden = !file;
+    if (file && video.getAttribute("src") !== file.url) { video.src = file.url; video.setAttribute("aria-label", `The video of ${chosen.name}`); }
+    watch(file && before === "working" ? "video" : "recording");
+    if (state !== "none") list.refresh();
+  });
+  // A browser that cannot play it (no H.264, or the file stands on another host) offers the download alone.
+  video.addEventListener("error", () => { if (video.hasAttribute("src")) { views.hidden = true; watch("recording"); } });
+
+  list.titleOf = (task) => task.result?.title || task.files[0]?.name;
+
+  const first = [...document.querySelectorAll("#shelf input")].find((input) => input.value === decodeURIComponent(location.hash.slice(1))) ?? document.querySelector("#shelf input");
+  first.checked = true;
+  choose(offer(first.dataset));
 }
 
-function headline(task) {
-  if (task.phase === "failed") return task.user_message ?? "Something went wrong while it was being made.";
-  if (task.phase === "success") return task.display === "ready" ? "Ready" : "It was kept for a while and has been removed";
-  return WORDS[task.phase] ?? "";
+function minutes(ms) {
+  const seconds = Math.floor(ms / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-function sentence(step) {
-  return step ? step[0].toUpperCase() + step.slice(1) : "";
-}
-
-function left(seconds) {
-  if (seconds == null) return "";
-  if (seconds < 5) return "a few seconds left";
-  if (seconds < 90) return `about ${Math.ceil(seconds / 5) * 5} s left`;
-  return `about ${Math.round(seconds / 60)} min left`;
-}
-
-function size(bytes) {
-  if (bytes < 1000) return `${bytes} bytes`;
-  if (bytes < 1e6) return `${Math.round(bytes / 1e3)} kB`;
-  return `${(bytes / 1e6).toFixed(1)} MB`;
-}
-
-const cards = [...document.querySelectorAll(".card")].map((root) => new Card(root));
-
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) for (const card of cards) if (card.root.dataset.state === "working") card.soon();
-});
+function size(bytes) { return bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`; }
