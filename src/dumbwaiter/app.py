@@ -321,7 +321,8 @@ class Dumbwaiter:
         one to workers that know it), `upgrade` (makes arguments of an older version new: it is given them by name, and that
         version), `expires` (how long published files are kept; by default `settings.file_expiry`; None for ever),
         `retention` (how long its records are kept once they have ended, one duration or one by status, such as
-        `{"failed": timedelta(days=90)}`; by default `settings.success_retention` and so on; None for ever) and `steps`
+        `{"failed": timedelta(days=90)}`; by default `settings.success_retention` and so on; None for ever), `disk` (True: not started where the disk is nearly full, see `settings.disk_reserve`; by
+        default so for commands and `isolate=True`) and `steps`
         (their names in order, each with its share of the time, such as `{"loading": 1, "rendering": 8}`; see
         `TaskContext.progress`).
 
@@ -394,6 +395,7 @@ class Dumbwaiter:
         "expires",
         "steps",
         "retention",
+        "disk",
     )
 
     def _check_terms(self, name: str, terms: Mapping[str, Any]) -> None:
@@ -403,6 +405,8 @@ class Dumbwaiter:
                 f"task {name!r}: there is no term {', '.join(sorted(unknown))}; the terms are: {', '.join(self.TERMS)}"
             )
 
+        if terms.get("disk") not in (None, True, False):
+            raise ConfigurationError(f"task {name!r}: disk={terms['disk']!r}: True or False")
         retry = terms.get("retry", Retry())
         if not isinstance(retry, Retry):
             raise ConfigurationError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import DumbwaiterError, SchemaMismatch, WrongEnvironment
-from dumbwaiter.settings import without_password
+from dumbwaiter.settings import Reserve, without_password
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
@@ -150,9 +150,29 @@ def workdir(waiter: Dumbwaiter) -> Finding:
             f"{place}: {error.strerror}",
             "make it writable, or set DUMBWAITER_WORKDIR to a place that is",
         )
-    free = shutil.disk_usage(place).free
-    found = f"{place}, {free / GIB:.1f} GiB free"
-    return free >= LEAST_FREE, found, "free some space, or set DUMBWAITER_WORKDIR to a larger disk"
+    usage = shutil.disk_usage(place)
+    least = Reserve.of(waiter.settings.disk_reserve).bytes_of(usage.total)
+    found = f"{place}, {usage.free / GIB:.1f} GiB free"
+    if usage.free < least:
+        found += f", less than disk_reserve ({least / GIB:.1f} GiB): tasks that need disk are not claimed"
+    return (
+        usage.free >= max(LEAST_FREE, least),
+        found,
+        "free some space, or set DUMBWAITER_WORKDIR to a larger disk",
+    )
+
+
+def short_workers(waiter: Dumbwaiter) -> Finding:
+    heard = waiter.store.now() - waiter.settings.lease
+    alive = [worker for worker in waiter.store.workers() if worker.heartbeat_at > heard]
+    short = [f"{worker.host}: {worker.short_of}" for worker in alive if worker.short_of]
+    if short:
+        return (
+            False,
+            "; ".join(short),
+            "free some space there; until then those workers leave tasks that need disk to others",
+        )
+    return True, f"{len(alive)} at work" if alive else "none at work", ""
 
 
 def subreaper(_: Dumbwaiter) -> Finding:
@@ -251,6 +271,7 @@ LOOKS: tuple[tuple[str, Look], ...] = (
     ("clock", clock),
     ("files", files),
     ("work directory", workdir),
+    ("workers", short_workers),
     ("subreaper", subreaper),
     ("/proc", processes),
     ("/dev/shm", shared_memory),  # noqa: S108 looked at, not written

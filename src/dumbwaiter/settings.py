@@ -20,11 +20,44 @@ log = logging.getLogger("dumbwaiter")
 
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
+SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]i?b|b)?\s*", re.ASCII | re.IGNORECASE)
+SIZES = {"": 1, "b": 1} | {
+    f"{letter}{rest}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for rest, base in (("b", 1000), ("ib", 1024))
+}
 PREFIX = "DUMBWAITER_"
 
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """How much of a disk is to stay free: a number of bytes, or a fraction of the disk."""
+
+    size: int = 0
+    fraction: float = 0.0
+
+    @classmethod
+    def of(cls, text: str) -> Reserve:
+        """From "2GiB", "500MB", a number of bytes, or "5%". Raises ConfigurationError."""
+        match = SIZE.fullmatch(text)
+        if not match:
+            raise ConfigurationError(
+                f"disk_reserve {text!r}: write bytes, such as 2GiB, or a part of the disk, such as 5%"
+            )
+        number, unit = float(match[1]), (match[2] or "").lower()
+        if unit == "%":
+            if number >= 100:
+                raise ConfigurationError(f"disk_reserve {text!r}: that is the whole disk")
+            return cls(fraction=number / 100)
+        return cls(size=int(number * SIZES[unit]))
+
+    def bytes_of(self, total: int) -> int:
+        """How many bytes that is on a disk of so many."""
+        return self.size or int(total * self.fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +100,7 @@ class Settings:
     max_active_per_owner: int = 0
     max_payload: int = 256 * 1024
     max_result: int = 1024 * 1024
+    disk_reserve: str = "1%"
     max_upload: int = 2 * 1024**3
     upload_origins: str = ""
     secret: str = field(default="", repr=False)
@@ -91,6 +125,7 @@ class Settings:
                 raise ConfigurationError(
                     f"{name} must be more than nothing and at most {LONGEST_KEPT.days} days, or never"
                 )
+        Reserve.of(self.disk_reserve)
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,30}", self.table_prefix):
             raise ConfigurationError(
                 f"table_prefix {self.table_prefix!r}: lower-case letters, digits and underscores, at most 31"

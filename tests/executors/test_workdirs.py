@@ -67,6 +67,21 @@ def test_an_attempt_has_a_directory_of_its_own_until_it_is_removed(tmp_path, att
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_worker_removes_what_attempts_that_ended_left_and_nothing_else(tmp_path, attempt):
+    workdirs = Workdirs(tmp_path, "w")
+    workdirs.open()
+    running, over = (attempt(work.report).running.task for _ in range(2))
+    for task in (running, over):
+        (workdirs.path(task) / "deep").mkdir(parents=True)
+    (tmp_path / "w" / "of-something-else").mkdir()
+
+    assert workdirs.sweep(lambda: {workdirs.name(running)}) == 1
+    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == sorted(
+        [workdirs.name(running), "of-something-else"]
+    )
+    workdirs.close()
+
+
 def test_the_directories_of_a_killed_worker_are_swept_and_a_living_one_keeps_its_own(tmp_path, worker):
     killed = worker("killed")
     worker("living")

@@ -135,7 +135,9 @@ def worker_state(worker: WorkerRow, now: datetime, lease: timedelta) -> str:
     """A worker that has been silent for a lease is taken for dead, and loses its tasks."""
     if now - worker.heartbeat_at > lease:
         return "silent"
-    return "stopping" if worker.stopping else "working"
+    if worker.stopping:
+        return "stopping"
+    return "working" if worker.short_of is None else "short of disk"
 
 
 def details(task: Task, now: datetime) -> list[tuple[str, str]]:

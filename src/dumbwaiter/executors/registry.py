@@ -56,6 +56,7 @@ class TaskType:
     steps: Mapping[str, float] | None = None
     prints: re.Pattern[str] | None = None
     retention: Retention = field(default_factory=Retention)
+    disk: bool | None = None
 
     def arguments(self, task: Task) -> dict[str, Any]:
         """The task's arguments as the function takes them, those of an older version made new.
@@ -93,6 +94,11 @@ class TaskType:
     def course(self) -> Course | None:
         """Its declared steps. Raises ConfigurationError for what cannot be steps."""
         return course(self.name, self.steps)
+
+    @cached_property
+    def needs_disk(self) -> bool:
+        """It is not started where the disk is nearly full. Unless it says: what runs in a process of its own."""
+        return not self.in_process if self.disk is None else self.disk
 
     @cached_property
     def all_needs(self) -> Mapping[str, float]:

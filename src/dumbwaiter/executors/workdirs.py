@@ -7,10 +7,11 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import shutil
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from dumbwaiter.errors import ConfigurationError
@@ -21,6 +22,7 @@ log = logging.getLogger("dumbwaiter")
 # What a lock file of ours begins with: the root may be a directory that others keep locks in, such as /tmp.
 MARK = b"dumbwaiter worker "
 SUFFIX = ".lock"
+OF_ATTEMPT = re.compile(r".+-\d+")
 # A sweeper holds a free lock for as long as it removes a directory.
 LOCK_SECONDS = 10.0
 
@@ -53,7 +55,12 @@ class Workdirs:
 
     def path(self, task: Task) -> Path:
         """Where an attempt works; made by whoever needs it first."""
-        return self._home / f"{task.id}-{task.attempt}"
+        return self._home / self.name(task)
+
+    @staticmethod
+    def name(task: Task) -> str:
+        """What an attempt's directory is called."""
+        return f"{task.id}-{task.attempt}"
 
     def remove(self, task: Task) -> None:
         """Remove what the attempt left there, whatever it did to it."""
@@ -61,6 +68,13 @@ class Workdirs:
         # most attempts never made it
         if os.path.lexists(path):
             removed(path)
+
+    def sweep(self, alive: Callable[[], Collection[str]]) -> int:
+        """Remove what attempts that have ended left here after all; how many. `alive` names those that run, `<task>-<attempt>`."""
+        # in this order: whoever made one of these before the look is still among the living, or has ended
+        found = [path for path in self._home.iterdir() if OF_ATTEMPT.fullmatch(path.name)]
+        living = alive()
+        return sum(removed(path) for path in found if path.name not in living)
 
     def close(self) -> None:
         """Remove what is left and give up the lock; what cannot be removed is left to a later sweep."""

@@ -217,4 +217,5 @@ def to_worker(row: sa.RowMapping) -> WorkerRow:
         heartbeat_at=row["heartbeat_at"],
         stopping=row["stopping"],
         slots=row["slots"],
+        short_of=row["short_of"],
     )

@@ -189,6 +189,7 @@ class WorkerRow:
     heartbeat_at: datetime
     stopping: bool
     slots: int = 0
+    short_of: str | None = None
 
 
 # What a task is made of is called as its column is, but for these.

@@ -953,6 +953,13 @@ class Store:
         with self.connections.single() as connection:
             connection.execute(sa.update(workers).where(workers.c.name == worker).values(stopping=True))
 
+    def mark_short(self, worker: str, short: str | None) -> None:
+        """Write down what a worker is short of, as a sentence; None once it is not any more."""
+        workers = self.tables.workers
+        with self.connections.single() as connection:
+            said = None if short is None else storable(short)[:200]
+            connection.execute(sa.update(workers).where(workers.c.name == worker).values(short_of=said))
+
     def unregister(self, worker: str) -> None:
         workers = self.tables.workers
         with self.connections.single() as connection:

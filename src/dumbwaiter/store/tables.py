@@ -317,6 +317,7 @@ class Tables:
             sa.Column("started_at", Timestamp, nullable=False),
             sa.Column("heartbeat_at", Timestamp, nullable=False),
             sa.Column("stopping", sa.Boolean, nullable=False),
+            sa.Column("short_of", Name(200)),
         )
 
     def _queues(self) -> sa.Table:

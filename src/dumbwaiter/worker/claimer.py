@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
-from dumbwaiter.executors.registry import Registry
+from dumbwaiter.executors.registry import Registry, TaskType
 from dumbwaiter.store.claiming import Concern, Versions, Want, startable
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import Fence, Task
@@ -41,6 +41,7 @@ class Claimer:
         poll: timedelta,
         grace: timedelta,
         lease: timedelta,
+        short_of_disk: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -52,6 +53,7 @@ class Claimer:
         self._poll = poll.total_seconds()
         self._beat_for = grace + BEAT_MARGIN
         self._lease = lease
+        self._short_of_disk = short_of_disk
         self._solitude = Solitude()
         # nobody has looked yet, and a worker that starts is empty: a suspect is never served sooner than now
         self._solitude.hear(True)
@@ -76,7 +78,7 @@ class Claimer:
     @property
     def concern(self) -> Concern:
         """The suspects that this worker could run, once nothing else runs here."""
-        types = [entry.name for entry in self._registry if entry.in_process]
+        types = [entry.name for entry in self._entries() if entry.in_process]
         could = startable(types, self._needs(), self._slots.capacity)
         return Concern(could, None if self._slots.any_queue else list(self._slots.queues), self._versions())
 
@@ -189,14 +191,15 @@ class Claimer:
         ahead = 0 if needs else self._buffer.room(queue)
         if free + ahead == 0 or (not ahead and self._buffer.enough(queue)):
             return None
+        entries = self._entries()
         return Want(
             queue,
             free + ahead,
-            tuple(entry.name for entry in self._registry),
+            tuple(entry.name for entry in entries),
             needs,
             self._slots.free_capacity(),
             self._beat_for,
-            in_process=tuple(entry.name for entry in self._registry if entry.in_process),
+            in_process=tuple(entry.name for entry in entries if entry.in_process),
             versions=self._versions(),
             ahead=ahead > 0,
         )
@@ -213,6 +216,13 @@ class Claimer:
             alone=True,
             versions=concern.versions,
         )
+
+    def _entries(self) -> Sequence[TaskType]:
+        """The types that this host has the room for."""
+        entries = list(self._registry)
+        if any(entry.needs_disk for entry in entries) and self._short_of_disk():
+            return [entry for entry in entries if not entry.needs_disk]
+        return entries
 
     def _needs(self) -> Mapping[str, Mapping[str, float]]:
         return {entry.name: entry.all_needs for entry in self._registry if entry.all_needs}

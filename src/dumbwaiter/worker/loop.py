@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,13 @@ from dumbwaiter.executors.registry import PROCESS, Registry
 from dumbwaiter.executors.remembering import StoredMemory
 from dumbwaiter.executors.tree import CannotStartThread, start_thread
 from dumbwaiter.run import Runner
-from dumbwaiter.settings import Settings
+from dumbwaiter.settings import Reserve, Settings
 from dumbwaiter.store.rows import Finish, WorkerRow
 from dumbwaiter.store.store import LARGEST_CLOCK_OFFSET, Store
 from dumbwaiter.task import Fence, Kind, Outcome, Status, Task
 from dumbwaiter.worker.buffer import LATE, Buffer
 from dumbwaiter.worker.claimer import Claimer
+from dumbwaiter.worker.disk import Disk
 from dumbwaiter.worker.durations import Durations
 from dumbwaiter.worker.duty import Duty
 from dumbwaiter.worker.finisher import Finisher
@@ -170,6 +172,7 @@ class Worker:
             give_back=self._give_back,
             late=min(LATE, settings.lease.total_seconds() / 4),
         )
+        disk = Disk(self._places(), Reserve.of(settings.disk_reserve), told=self._tell_of_the_disk)
         self._claimer = Claimer(
             store,
             self._registry,
@@ -184,6 +187,7 @@ class Worker:
             else max(settings.poll, timedelta(seconds=BACKSTOP)),
             grace=settings.grace,
             lease=settings.lease,
+            short_of_disk=lambda: disk.short,
         )
         self._rescuer = Rescuer(
             store,
@@ -201,7 +205,7 @@ class Worker:
             poll=settings.poll.total_seconds(),
         )
         self._listener = Listener(store, self._heard)
-        self._housekeeper = Housekeeper(store, self._files, tidy=self._clean_up_after_the_dead)
+        self._housekeeper = Housekeeper(store, self._files, tidy=self._tidy)
         moved = self._heartbeat.moved
         self._claim_duty = Duty("claimer", self._claimer.round, alive=moved)
         self._finish_duty = Duty("finisher", self._finisher.round, alive=moved)
@@ -324,6 +328,22 @@ class Worker:
                 "or DUMBWAITER_SHARED_FILES=1 if that is one shared mount"
             )
 
+    def _places(self) -> list[Path]:
+        """Where tasks write on this host."""
+        place = self.settings.workdir_path
+        url = self.settings.files_url
+        return [place, Path(url)] if "://" not in url else [place]
+
+    def _tell_of_the_disk(self, short: str | None) -> None:
+        """Others see it in `dumbwaiter workers`."""
+        self._aside(lambda: self._mark_short(short))
+
+    def _mark_short(self, short: str | None) -> None:
+        try:
+            self.store.mark_short(self.name, short)
+        except StoreError as error:
+            log.warning("that worker %s is short of disk could not be written: %s", self.name, error)
+
     def _tell_of_the_clock(self) -> None:
         """Only the database's clock counts, so nothing here goes wrong; but whoever compares the logs of two hosts will."""
         offset = self.store.clock_offset()
@@ -343,6 +363,13 @@ class Worker:
         if names := workdirs.sweep(root):
             log.warning("work directories of dead workers were removed: %s", ", ".join(names))
         self.store.forget_silent_workers(max(self.settings.lease * 3, FORGET_AFTER))
+
+    def _tidy(self) -> None:
+        """What others, or we, could not remove at the time."""
+        self._clean_up_after_the_dead()
+        name = self._workdirs.name
+        if left := self._workdirs.sweep(lambda: {name(running.task) for running in self.running}):
+            log.warning("%d work directories of attempts that had ended were removed", left)
 
     # a task's way through
 

@@ -308,6 +308,7 @@ def workers(metadata: sa.MetaData, prefix: str) -> None:
         sa.Column("started_at", Timestamp, nullable=False),
         sa.Column("heartbeat_at", Timestamp, nullable=False),
         sa.Column("stopping", sa.Boolean, nullable=False),
+        sa.Column("short_of", Name(200)),
     )
 
 
