@@ -44,9 +44,10 @@ def test_progress_is_the_share_of_the_time(session, picture, held):
     told = exported(sessions()[session], picture=picture, held=held)
     apart = [abs(fraction - share) for share, fraction in told if share > 0.1]
 
-    # the worst is a page that moves all the time, then does something: of that nobody knows until it is seen
-    assert statistics.median(apart) < 0.12
+    # of a page that moves all the time nobody knows until it is seen
+    assert statistics.median(apart) < (0.25 if held == picture else 0.12)
     assert told[-1][1] == pytest.approx(1.0)
+    assert [fraction for _, fraction in told] == sorted(fraction for _, fraction in told)
 
 
 def test_by_frames_it_would_not_be():

@@ -45,14 +45,29 @@ class Effort:
         self._picture, self._held = PICTURE, HELD
         self._spent, self._seen = [0.0, 0.0], [0, 0]
         self._at: tuple[float, int] | None = None
+        self._done = 0.0
+        self._before = (0, 0)
 
     def done(self, drawn: int, written: int, seconds: float) -> float:
-        """The fraction of the time that has gone, once so many frames are drawn and written, after so many seconds."""
-        written = min(written, drawn, self._frames)
-        self._learn(written, seconds)
-        whole = self._cost(self._frames)
-        gone = self._cost(written) * (1 - DRAWING) + self._cost(min(drawn, self._frames)) * DRAWING
-        return min((START + gone) / (START + whole), 1.0)
+        """The fraction of the time that has gone, once so many frames are drawn and written, after so many seconds.
+
+        It never goes back. If what was learned says that less has gone than was told, it goes on at half the speed until that
+        is true.
+        """
+        drawn = min(drawn, self._frames)
+        before, self._before = self._before, (drawn, min(written, drawn))
+        self._learn(self._before[1], seconds)
+        was, left = self._left(before), self._left(self._before)
+        gone = 1 - left / (START + self._cost(self._frames))
+        if gone < self._done:
+            gone = self._done + (1 - self._done) * (was - left) / max(was, 1e-9) / 2
+        self._done = min(max(gone, self._done), 1.0)
+        return self._done
+
+    def _left(self, frames: tuple[int, int]) -> float:
+        """The seconds that are left once so many frames are drawn and written."""
+        drawn, written = frames
+        return self._cost(self._frames) - self._cost(written) * (1 - DRAWING) - self._cost(drawn) * DRAWING
 
     def _cost(self, frames: int) -> float:
         pictures = self._pictures[frames]
