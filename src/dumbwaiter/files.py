@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import mimetypes
 import os
 import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from dumbwaiter.task import ResultFile
 
+log = logging.getLogger("dumbwaiter")
+
 CHUNK = 1024 * 1024
 # S3 takes parts of 5 MiB and more, and 10,000 of them: 8 MiB parts allow files of 78 GiB in 32 MiB of memory.
 PART = 8 * CHUNK
@@ -34,6 +37,10 @@ REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRIES = 4
 RETRY_TIMEOUT = timedelta(seconds=20)
 LONGEST_LINK = timedelta(days=7)  # what S3's signature version 4 allows
+
+# In the address of a link that dies with the credentials that signed it.
+TEMPORARY = "X-Amz-Security-Token="
+FETCHED_ANEW = timedelta(minutes=5)
 
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 SCHEMES = ("file", "s3", "gs", "az", "memory")
@@ -229,7 +236,12 @@ class FileStore:
         self._shelf.remove_under(checked(upload_prefix(upload_id)))
 
     def link(self, file: ResultFile, *, expires: timedelta) -> str | None:
-        """An address that serves the file without asking us, for so long; None where only we can serve it."""
+        """An address that serves the file without asking us, for so long, but no longer than the file is kept.
+
+        None where only we can serve it: from a directory, and with temporary credentials that would end before the link does.
+        """
+        if file.expires_at is not None:
+            expires = min(expires, file.expires_at - datetime.now(UTC))
         return self._shelf.link(
             checked(file.object_key), min(max(expires, timedelta(seconds=1)), LONGEST_LINK)
         )
@@ -463,10 +475,33 @@ class Bucket:
         if self._signer is None:
             return None
         with asked(f"sign a link to {key}"):
-            return obstore.sign(self._signer, "GET", self._at(key), expires)
+            link = obstore.sign(self._signer, "GET", self._at(key), expires)
+        if TEMPORARY not in link or expires <= (left := credentials_left(os.environ, datetime.now(UTC))):
+            return link
+        log.warning(
+            "the file store's credentials are temporary, and may end in %s: links for %s would die before; such files are sent by "
+            "this server instead",
+            left,
+            expires,
+        )
+        return None
 
     def path(self, key: str) -> Path | None:
         return None
+
+
+def credentials_left(environ: Mapping[str, str], now: datetime) -> timedelta:
+    """How long temporary credentials of AWS are certain to last.
+
+    Those that come with a session token in the environment name their end there, if whoever set them was so kind. Those that
+    the object store library fetches from the machine it fetches anew five minutes before they end.
+    """
+    said = environ.get("AWS_CREDENTIAL_EXPIRATION", "")
+    try:
+        end = datetime.fromisoformat(said)
+    except ValueError:
+        return FETCHED_ANEW
+    return (end if end.tzinfo else end.replace(tzinfo=UTC)) - now
 
 
 def shelf_at(url: str, prefix: str = "") -> Shelf:

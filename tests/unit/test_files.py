@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import secrets
 import socket
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,6 +29,7 @@ from dumbwaiter.files import (
     stored_name,
 )
 from dumbwaiter.task import ResultFile
+from tests.support.moto import Moto, moto
 from tests.support.objects import ObjectServer, object_server
 
 MIB = 1024 * 1024
@@ -45,13 +47,23 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
         yield server
 
 
-@pytest.fixture(params=["directory", "memory", "s3"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Moto]:
+    with moto() as server:
+        yield server
+
+
+@pytest.fixture(params=["directory", "memory", "s3", "moto"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
     if request.param == "directory":
         return FileStore(tmp_path / "store")
     if request.param == "memory":
         return FileStore("memory://", prefix="production")
-    return FileStore(request.getfixturevalue("s3").url)
+    server = request.getfixturevalue("s3")
+    if request.param == "moto":
+        # of which each test has a part for itself
+        return FileStore(request.getfixturevalue("bucket").url, prefix=secrets.token_hex(4))
+    return FileStore(server.url)
 
 
 @pytest.fixture
@@ -386,6 +398,46 @@ def test_a_link_can_be_as_long_as_s3_allows_and_no_longer(s3: ObjectServer) -> N
 
     assert link is not None
     assert parse_qs(urlsplit(link).query)["X-Amz-Expires"] == [str(7 * 24 * 3600)]
+
+
+def test_a_link_does_not_outlive_its_file(s3: ObjectServer) -> None:
+    ends = datetime.now(UTC) + timedelta(seconds=90)
+    file = ResultFile("a", "text/plain", 1, "", "t/1/a", 1, expires_at=ends)
+
+    link = FileStore(s3.url).link(file, expires=timedelta(hours=1))
+
+    assert link is not None
+    assert 85 <= int(parse_qs(urlsplit(link).query)["X-Amz-Expires"][0]) <= 90
+
+
+@pytest.mark.parametrize(
+    ("credentials_end", "link_for", "given"),
+    [
+        (None, timedelta(minutes=5), True),
+        (None, timedelta(minutes=6), False),
+        (timedelta(minutes=2), timedelta(minutes=5), False),
+        (timedelta(days=2), timedelta(days=1), True),
+        (timedelta(minutes=-1), timedelta(seconds=1), False),
+    ],
+)
+def test_no_link_is_given_that_would_die_with_temporary_credentials_before_its_time(
+    s3: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    credentials_end: timedelta | None,
+    link_for: timedelta,
+    given: bool,
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "for a while")
+    monkeypatch.delenv("AWS_CREDENTIAL_EXPIRATION", raising=False)
+    if credentials_end is not None:
+        monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", (datetime.now(UTC) + credentials_end).isoformat())
+
+    link = linked(FileStore(s3.url), link_for)
+
+    assert (link is not None) == given
+    assert ("credentials are temporary" in caplog.text) == (not given)
 
 
 def test_a_bucket_may_be_part_of_the_host_name(s3: ObjectServer) -> None:
