@@ -4,6 +4,7 @@
 ./dev bench queue --measures drain,nap --queues dumbwaiter,pgqueuer --databases postgresql --rounds 3
 ./dev bench queue --quick               sees that all of it works, with numbers that mean nothing
 ./dev bench show .dev/bench/results/X.json   the tables and the chart of an earlier run
+./dev bench eta                         how far off the estimates of the time left are
 ./dev bench plans                       the plans of the hot statements on a million rows
 """
 
@@ -29,6 +30,7 @@ from bench.sizes import FULL, QUICK, Sizes
 from bench.trials import Failed, Trial
 
 RESULTS = environments.ROOT / ".dev" / "bench" / "results"
+SESSIONS = Path(__file__).parents[1] / "tests" / "jobs" / "video" / "recordings" / "own"
 DATABASES = [name for name in SERVERS if name != "rabbitmq"]
 
 
@@ -74,6 +76,15 @@ def parser() -> argparse.ArgumentParser:
     planned.set_defaults(word=show_plans)
     planned.add_argument("--databases", type=several(DATABASES), default=DATABASES, metavar="NAME,…")
     planned.add_argument("--quick", action="store_true", help="few rows: to see that it works")
+
+    estimated = words.add_parser("eta", help="how far off the estimates of the time left are")
+    estimated.set_defaults(word=show_estimates)
+    estimated.add_argument(
+        "--recordings", type=Path, nargs="*", default=[SESSIONS], metavar="DIRECTORY",
+        help="where to look for recordings of 20 s and more (those of the tests)",
+    )  # fmt: skip
+    estimated.add_argument("--rounds", type=int, default=2, help="of exports; 0 for none")
+    estimated.add_argument("--seeds", type=int, default=60, help="how often each shape is simulated")
     return top
 
 
@@ -174,6 +185,12 @@ def shown_and_drawn(found: Results, picture: Path | None) -> int:
         picture.write_text(chart.svg(found.medians), encoding="utf-8")
         print(f"bench: {found.path}, {picture}", file=sys.stderr)
     return 1 if found.failures else 0
+
+
+def show_estimates(given: argparse.Namespace) -> int:
+    from bench import eta  # the exports are not needed for the rest
+
+    return 1 if eta.show(given.seeds, given.recordings, given.rounds) else 0
 
 
 def show_plans(given: argparse.Namespace) -> int:
