@@ -6,10 +6,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from dumbwaiter.cli.show import spoken
+from dumbwaiter.cli.show import place_words, rounded, spoken
+from dumbwaiter.outlook import Place
 from dumbwaiter.task import Status, Task
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ LOOK_EVERY = 0.3
 class Shown(Protocol):
     """Something that shows how far work has come."""
 
-    def __call__(self, fraction: float | None, step: str, left: timedelta | None) -> None: ...
+    def __call__(self, fraction: float | None, step: str, left: str) -> None: ...
 
 
 def followed(waiter: Dumbwaiter, task_id: str, label: str) -> Task:
@@ -31,7 +32,8 @@ def followed(waiter: Dumbwaiter, task_id: str, label: str) -> Task:
         while True:
             task = waiter.get(task_id)
             now = waiter.store.now()
-            show(fraction_of(task), step_of(task, now), task.remaining(now))
+            [outlook] = waiter.outlooks([task], now=now)
+            show(fraction_of(task), step_of(task, now, outlook.place), left_of(task, now))
             if task.status.final:
                 return task
             time.sleep(LOOK_EVERY)
@@ -43,16 +45,24 @@ def fraction_of(task: Task) -> float | None:
     return task.progress if task.status is Status.RUNNING else None
 
 
-def step_of(task: Task, now: datetime) -> str:
+def step_of(task: Task, now: datetime, place: Place | None = None) -> str:
     phase = task.phase(now)
     if phase == "retrying":
         return f"failed, next attempt in {spoken(task.run_at - now)}: {task.error_message or ''}"[:100]
+    if phase == "queued":
+        return "queued" if place is None else f"queued, {place_words(place, now)}"
     step = task.current_step if phase == "running" and task.current_step else phase
     return (
         f"{step} (attempt {task.attempt} of {task.max_retry_count + 1})"
         if phase == "running" and task.attempt > 1
         else step
     )
+
+
+def left_of(task: Task, now: datetime) -> str:
+    """The time left, as the person who waits may be told."""
+    left = task.remaining(now)
+    return "" if left is None else f"{spoken(rounded(left))} left"
 
 
 @contextmanager
@@ -75,14 +85,14 @@ def bar(label: str) -> Iterator[Shown]:
     with Progress(*columns, console=Console(stderr=True), expand=True, transient=False) as progress:
         row = progress.add_task(label, total=None, percent="", step="", left="")
 
-        def show(fraction: float | None, step: str, left: timedelta | None) -> None:
+        def show(fraction: float | None, step: str, left: str) -> None:
             progress.update(
                 row,
                 total=None if fraction is None else 1.0,
                 completed=fraction or 0,
                 percent="" if fraction is None else f"{int(fraction * 100)} %",
                 step=step,
-                left="" if left is None else f"{spoken(rounded(left))} left",
+                left=left,
             )
 
         yield show
@@ -92,20 +102,15 @@ def plain_lines(label: str) -> Shown:
     """A line at each new step, and at each tenth of the way."""
     last: tuple[str, int] | None = None
 
-    def show(fraction: float | None, step: str, left: timedelta | None) -> None:
+    def show(fraction: float | None, step: str, left: str) -> None:
         nonlocal last
         tenth = -1 if fraction is None else int(fraction * 10)
-        bare = step.partition(", next attempt in")[0]
+        bare = step.partition(", next attempt in")[0].partition(", starts")[0]
         if (bare, tenth) == last:
             return
         last = (bare, tenth)
         how_far = "" if fraction is None else f" {int(fraction * 100)} %"
-        left_words = "" if left is None else f", {spoken(rounded(left))} left"
+        left_words = f", {left}" if left else ""
         print(f"{label}:{how_far} {step}{left_words}", file=sys.stderr, flush=True)
 
     return show
-
-
-def rounded(left: timedelta) -> timedelta:
-    """An estimate is not good to a tenth of a second."""
-    return timedelta(seconds=max(1, round(left.total_seconds())))

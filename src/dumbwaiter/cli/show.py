@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dumbwaiter.outlook import Place
 from dumbwaiter.task import Attempt, Status, Task
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def as_json(task: Task, now: datetime) -> dict[str, Any]:
         "run_seconds": in_seconds(task.run_time(now)),
         "seconds_since_progress": in_seconds(since_progress(task, now)),
         "remaining_seconds": in_seconds(task.remaining(now)),
+        "remaining_range": [in_seconds(end) for end in task.remaining_range(now) or ()] or None,
         "worker": task.worker_id,
         "retry_of": task.retry_of,
         "retried_as": task.retried_as,
@@ -140,7 +142,7 @@ def worker_state(worker: WorkerRow, now: datetime, lease: timedelta) -> str:
     return "working" if worker.short_of is None else "short of disk"
 
 
-def details(task: Task, now: datetime) -> list[tuple[str, str]]:
+def details(task: Task, now: datetime, place: Place | None = None) -> list[tuple[str, str]]:
     """What `dumbwaiter status` says: (label, value), what is not known left out."""
     running = task.status is Status.RUNNING
     rows: list[tuple[str, object]] = [
@@ -148,10 +150,11 @@ def details(task: Task, now: datetime) -> list[tuple[str, str]]:
         ("type", task.task_type),
         ("queue", task.queue),
         ("status", standing(task, now)),
+        ("place", None if place is None else place_words(place, now)),
         ("progress", percent(task) if running else None),
         ("step", task.current_step if running else None),
         ("message", task.message if running else None),
-        ("time left", spoken(task.remaining(now))),
+        ("time left", time_left(task, now)),
         ("run time", spoken(task.run_time(now))),
         ("last progress", ago(since_progress(task, now))),
         ("attempts", f"{task.attempt} of {task.max_retry_count + 1}" if task.attempt else None),
@@ -273,6 +276,30 @@ def percent(task: Task) -> str:
     if task.status is Status.SUCCESS:
         return "100 %"
     return f"{int(task.progress * 100)} %" if task.attempt else ""
+
+
+def place_words(place: Place, now: datetime) -> str:
+    """The place in the queue, and when it is likely to start: 3 ahead, starts in about 2 min."""
+    ahead = place.position - 1
+    words = f"more than {ahead:,} ahead" if place.lower_bound else f"{ahead:,} ahead" if ahead else "the next"
+    if place.expected_start_at is None:
+        return words
+    wait = place.expected_start_at - now
+    return f"{words}, starts " + (
+        "soon" if wait < timedelta(seconds=2) else f"in about {spoken(rounded(wait))}"
+    )
+
+
+def rounded(left: timedelta) -> timedelta:
+    """An estimate is not good to a tenth of a second."""
+    return timedelta(seconds=max(1, round(left.total_seconds())))
+
+
+def time_left(task: Task, now: datetime) -> str:
+    """The estimate, with its range once there is a history: 40 s (25 s to 1 min 4 s)."""
+    between = task.remaining_range(now)
+    within = "" if between is None else f" ({spoken(between[0])} to {spoken(between[1])})"
+    return f"{spoken(task.remaining(now))}{within}"
 
 
 def spoken(duration: timedelta | None) -> str:

@@ -102,7 +102,8 @@ def tell(waiter: Dumbwaiter, task: Task, *, tracebacks: bool = False, json: bool
         return
     more = [("tracebacks", f"dumbwaiter status {task.id} --tracebacks")]
     hint = more if any(one.traceback for one in attempts) and not tracebacks else []
-    show.print_rows(show.details(task, now) + show.history(attempts) + hint)
+    [outlook] = waiter.outlooks([task], now=now)
+    show.print_rows(show.details(task, now, outlook.place) + show.history(attempts) + hint)
     if tracebacks:
         show.print_tracebacks(attempts)
 

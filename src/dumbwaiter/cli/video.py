@@ -110,6 +110,7 @@ def in_directory(recordings: list[Path], place: Path) -> list[tuple[Path, Path]]
 
 def export_one(source: Path, target: Path, cancelled: Callable[[], bool]) -> None:
     from dumbwaiter.cli.following import bar
+    from dumbwaiter.cli.show import rounded, spoken
 
     began, pace = time.monotonic(), Pace()
     with bar(source.name) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
@@ -118,9 +119,10 @@ def export_one(source: Path, target: Path, cancelled: Callable[[], bool]) -> Non
             seconds = time.monotonic() - began
             pace.note(seconds, fraction)
             estimate = pace.forecast(seconds)
-            show(fraction, step, None if estimate is None else timedelta(seconds=estimate.seconds))
+            left = None if estimate is None else timedelta(seconds=estimate.seconds)
+            show(fraction, step, "" if left is None else f"{spoken(rounded(left))} left")
 
-        show(None, "reading", None)
+        show(None, "reading", "")
         video = exported(source, target, progress, cancelled, Path(workdir))
     for warning in video.warnings:
         print(f"dumbwaiter: {source}: warning: {warning}", file=sys.stderr)
