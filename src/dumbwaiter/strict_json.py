@@ -34,12 +34,15 @@ def simple(value: Any) -> bool:
     )
 
 
-def loads(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none, and for what `dumps` would refuse to write."""
+def loads(text: str | bytes, *, whole: bool = False) -> Any:
+    """The value of a JSON text. Raises ValueError for what is none, and for what `dumps` would refuse to write.
+
+    `whole`: a number such as 14.0 or 1e3 is an int, as JSON Schema has it; Python's own reader makes it a float.
+    """
     if not isinstance(text, str):
         text = text.decode(json.detect_encoding(text))
     try:
-        return DECODER.decode(text)
+        return (WHOLE if whole else DECODER).decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -55,9 +58,16 @@ def finite(digits: str) -> float:
     return number
 
 
+def int_if_whole(digits: str) -> float | int:
+    number = finite(digits)
+    # beyond 2^53 a float is not that number alone
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
 # json.dumps and json.loads with settings of one's own make a new one for each call, which takes longer than the work
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+WHOLE = json.JSONDecoder(parse_constant=no_constant, parse_float=int_if_whole)
 
 
 def faults(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -149,9 +149,12 @@ def test_a_running_task_tells_how_far_it_is(client: httpx.Client) -> None:
 def test_the_routes_are_described_in_openapi(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
 
-    assert set(paths) == {
+    assert {path for path in paths if path.startswith("/tasks")} == {
         "/tasks",
-        "/tasks/{task_type}",
+        "/tasks/endless",
+        "/tasks/greet",
+        "/tasks/hopeless",
+        "/tasks/report",
         "/tasks/{task_id}",
         "/tasks/{task_id}/progress",
         "/tasks/{task_id}/events",

@@ -52,9 +52,7 @@ def enqueue(
     base: str,
 ) -> Answer:
     """A new task (202), or the one that its key or an earlier request stands for (200)."""
-    entry = waiter.registry.get(task_type)
-    if entry is None or not entry.http:
-        raise UnknownTaskType(task_type)
+    open_type(waiter, task_type)
     try:
         task, new = waiter.enqueue_or_get(
             task_type,
@@ -79,6 +77,14 @@ def enqueue(
     if wanted.request_key is not None and not new:
         headers["Idempotent-Replayed"] = "true"
     return Answer(view, 202 if new else 200, headers)
+
+
+def open_type(waiter: Dumbwaiter, task_type: str) -> str:
+    """The name of a type that is open to HTTP. Raises UnknownTaskType for any other: what is not open does not exist."""
+    entry = waiter.registry.get(task_type)
+    if entry is None or not entry.http:
+        raise UnknownTaskType(task_type)
+    return task_type
 
 
 def standing(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) -> Answer:

@@ -10,9 +10,7 @@ from fastapi import Request
 from dumbwaiter import strict_json
 from dumbwaiter.api.refusals import Refusal
 
-JSON_OBJECT = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
-}
+ANY_OBJECT = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 
 
 def body_of(limit: int) -> Callable[[Request], Awaitable[dict[str, Any]]]:
@@ -71,7 +69,7 @@ def refuse_strange_pages(headers: Mapping[str, str]) -> None:
 
 def json_object(text: bytes) -> dict[str, Any]:
     try:
-        value = strict_json.loads(text)
+        value = strict_json.loads(text, whole=True)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "not-json", f"The body is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -1,5 +1,6 @@
 """The routes of the HTTP door in FastAPI. Each asks the owner first; what it then does is in `answers`."""
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -8,14 +9,16 @@ from sse_starlette import EventSourceResponse
 
 from dumbwaiter.api import answers, downloads, events
 from dumbwaiter.api.answers import Answer, Wanted, found
-from dumbwaiter.api.bodies import JSON_OBJECT, body_of, refuse_strange_pages
+from dumbwaiter.api.bodies import ANY_OBJECT, body_of, refuse_strange_pages
 from dumbwaiter.api.feed import feed_of
 from dumbwaiter.api.looks import looks_at
 from dumbwaiter.api.models import LatestView, ProgressView, RecentView, TaskView
 from dumbwaiter.api.problems import ProblemRoute, problems
 from dumbwaiter.api.refusals import Refusal
+from dumbwaiter.api.schemas import operation_id, request_body
 from dumbwaiter.app import Dumbwaiter
 from dumbwaiter.errors import UnknownTask
+from dumbwaiter.executors.registry import TaskType
 from dumbwaiter.store.rows import OnDuplicate
 
 # Names the owner of a request, or raises HTTPException; a dependency as FastAPI has them.
@@ -32,32 +35,43 @@ def task_routes(waiter: Dumbwaiter, owner: Owner) -> APIRouter:
     `owner` names the owner of a request. A task is reachable only by its owner; who is nobody reaches those of nobody.
     """
     router = APIRouter(prefix="/tasks", route_class=ProblemRoute, tags=["tasks"])
-    add_enqueue(router, waiter, owner)
+    known = [entry for entry in waiter.registry if entry.http]
+    for entry in known:
+        add_enqueue(router, waiter, owner, entry)
     add_lists(router, waiter, owner)
     add_events(router, waiter, owner)
     add_looks(router, waiter, owner)
+    # of one path shape with the looks, and after them: a method that no path knows is told the looks' own
+    add_enqueue(router, waiter, owner, described=not known)
     add_files(router, waiter, owner)
     add_moves(router, waiter, owner)
     return router
 
 
-def add_enqueue(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
-    """Ask for a task."""
+def add_enqueue(
+    router: APIRouter,
+    waiter: Dumbwaiter,
+    owner_of_request: Owner,
+    entry: TaskType | None = None,
+    *,
+    described: bool = True,
+) -> None:
+    """Ask for a task: the path of one type, so that OpenAPI knows its arguments, or that of whatever type it names."""
     who, given = Depends(owner_of_request), Depends(body_of(waiter.settings.max_payload))
 
-    @router.post(
-        "/{task_type}",
-        status_code=202,
-        response_model=TaskView,
-        responses=problems(400, 404, 409, 413, 415, 422, 429)
-        | {200: {"model": TaskView, "description": "there is one already"}},
-        openapi_extra=JSON_OBJECT,
-    )
+    async def named() -> str:
+        return "" if entry is None else entry.name
+
+    async def in_path(task_type: str) -> str:
+        return answers.open_type(waiter, task_type)
+
+    asked = Depends(in_path if entry is None else named)
+
     def enqueue(
-        task_type: str,
         *,
         request: Request,
         owner: Annotated[str | None, who],
+        task_type: Annotated[str, asked],
         arguments: Annotated[dict[str, Any], given],
         business_key: Annotated[str | None, KEY] = None,
         on_duplicate: Annotated[
@@ -67,7 +81,23 @@ def add_enqueue(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) 
     ) -> Response:
         """Enqueue a task of a type that is open to HTTP. The body is a JSON object of its arguments."""
         wanted = Wanted(business_key, on_duplicate, idempotency_key)
-        return sent(answers.enqueue(waiter, task_type, arguments, wanted, owner=owner, base=base_of(request)))
+        base = base_of(request, 1)
+        return sent(answers.enqueue(waiter, task_type, arguments, wanted, owner=owner, base=base))
+
+    router.add_api_route(
+        "/{task_type}" if entry is None else f"/{entry.name}",
+        enqueue,
+        methods=["POST"],
+        status_code=202,
+        response_model=TaskView,
+        responses=problems(400, 404, 409, 413, 415, 422, 429)
+        | {200: {"model": TaskView, "description": "there is one already"}},
+        openapi_extra={"requestBody": ANY_OBJECT if entry is None else request_body(entry)},
+        operation_id="enqueue" if entry is None else operation_id(entry),
+        summary="Enqueue" if entry is None else f"Enqueue {entry.name}",
+        description=None if entry is None else inspect.getdoc(entry.function),
+        include_in_schema=described,
+    )
 
 
 def add_lists(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
@@ -85,7 +115,7 @@ def add_lists(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Your newest tasks; with `task_type` and `business_key`, your newest task of that key alone."""
-        base = base_of(request)
+        base = base_of(request, 0)
         if business_key is None:
             answer = answers.newest(waiter, owner=owner, base=base, task_type=task_type, limit=limit)
         elif task_type is None:
@@ -108,7 +138,7 @@ def add_looks(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """How a task stands. Ask with `If-None-Match` to hear only of changes."""
-        return sent(answers.standing(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
+        return sent(answers.standing(waiter, task_id, owner=owner, base=base_of(request, 1)), if_none_match)
 
     @router.get("/{task_id}/progress", responses=problems(404, 422) | UNCHANGED, response_model=ProgressView)
     def glance(
@@ -119,7 +149,7 @@ def add_looks(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """How far a task is: the little that a page asks for again and again."""
-        return sent(answers.glance(waiter, task_id, owner=owner, base=base_of(request)), if_none_match)
+        return sent(answers.glance(waiter, task_id, owner=owner, base=base_of(request, 2)), if_none_match)
 
 
 def add_events(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
@@ -136,7 +166,7 @@ def add_events(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -
     ) -> Response:
         """Follow many tasks on one connection, which ends when all of them have."""
         looks = looks_at(waiter, events.read_ids(ids), owner)
-        return events.answer(feed_of(waiter), looks, base=base_of(request), last_event_id=last_event_id)
+        return events.answer(feed_of(waiter), looks, base=base_of(request, 1), last_event_id=last_event_id)
 
     @router.get(
         "/{task_id}/events", responses=problems(404, 422) | events.STREAM, response_class=EventSourceResponse
@@ -152,7 +182,7 @@ def add_events(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -
         looks = looks_at(waiter, [task_id], owner)
         if looks[task_id] is None:
             raise UnknownTask(task_id)
-        return events.answer(feed_of(waiter), looks, base=base_of(request), last_event_id=last_event_id)
+        return events.answer(feed_of(waiter), looks, base=base_of(request, 2), last_event_id=last_event_id)
 
 
 def add_files(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> None:
@@ -196,7 +226,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
     def cancel(task_id: str, *, request: Request, owner: Annotated[str | None, who]) -> Response:
         """Cancel a task: at once if it waits (200), within a second or so if it runs (202)."""
         refuse_strange_pages(request.headers)
-        return sent(answers.cancel(waiter, task_id, owner=owner, base=base_of(request)))
+        return sent(answers.cancel(waiter, task_id, owner=owner, base=base_of(request, 2)))
 
     @router.post(
         "/{task_id}/retry", status_code=202, response_model=TaskView, responses=problems(404, 409, 422, 429)
@@ -206,7 +236,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
     ) -> Response:
         """Make a finished task again, as a new one; with `force` even if its result is still good."""
         refuse_strange_pages(request.headers)
-        return sent(answers.retry(waiter, task_id, owner=owner, base=base_of(request), force=force))
+        return sent(answers.retry(waiter, task_id, owner=owner, base=base_of(request, 2), force=force))
 
 
 def sent(answer: Answer, if_none_match: str | None = None) -> Response:
@@ -219,8 +249,9 @@ def sent(answer: Answer, if_none_match: str | None = None) -> Response:
     return Response(answer.view.model_dump_json(), answer.status, headers, media_type="application/json")
 
 
-def base_of(request: Request) -> str:
-    """The path before `/tasks…`: taken from the request, so that it is right under any prefix, mount or proxy path."""
-    template = str(request.scope["route"].path)
-    _, _, below = template.rpartition("/tasks")
-    return request.url.path.rsplit("/", below.count("/") + 1)[0]
+def base_of(request: Request, below: int) -> str:
+    """The path before `/tasks…`: taken from the request, so that it is right under any prefix, mount or proxy path.
+
+    `below` is how many parts of the path follow the `tasks`.
+    """
+    return request.url.path.rsplit("/", below + 1)[0]

@@ -1,0 +1,50 @@
+"""The JSON schema of a task type's arguments, for OpenAPI: from the signature, and whole in itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from dumbwaiter.executors.registry import TaskType
+
+DEFINED = "#/$defs/"
+
+
+def request_body(entry: TaskType) -> dict[str, Any]:
+    """The OpenAPI entry of the body that asks for a task of this type."""
+    try:
+        schema = whole(entry.signature.schema())
+    except PydanticInvalidForJsonSchema:
+        schema = {"type": "object"}  # of a parameter's own type that only Python can check
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def operation_id(entry: TaskType) -> str:
+    """What a generated client calls the function that asks for it."""
+    return "enqueue_" + re.sub(r"\W", "_", entry.name)
+
+
+def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with its definitions in the places that refer to them: in OpenAPI a `#/$defs/…` would lead elsewhere.
+
+    Where a definition refers to itself, anything is said to go; what does not is still refused when it is asked for.
+    """
+    definitions: Mapping[str, Any] = schema.get("$defs", {})
+
+    def put(part: Any, within: tuple[str, ...]) -> Any:
+        if isinstance(part, list):
+            return [put(one, within) for one in part]
+        if not isinstance(part, dict):
+            return part
+        reference = part.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith(DEFINED):
+            return {name: put(one, within) for name, one in part.items() if name != "$defs"}
+        name = reference.removeprefix(DEFINED)
+        beside = {word: put(one, within) for word, one in part.items() if word != "$ref"}
+        return beside if name in within else put(definitions[name], (*within, name)) | beside
+
+    found: dict[str, Any] = put(schema, ())
+    return found
