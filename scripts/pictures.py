@@ -1,6 +1,6 @@
 """Takes the pictures in `docs/pictures`: runs the demo in a terminal of its own, and looks at both while the video is made.
 
-python scripts/pictures.py         needs Chromium, and what the demo needs
+`./dev screenshots` runs it; it needs what the demo needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from playwright.sync_api import Error as BrowserError
 from rich.console import Console
 from rich.text import Text
@@ -32,9 +32,12 @@ from dumbwaiter.jobs.video import find_chromium
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 COMMAND = "./dev demo --out shop-tour.mp4"
 COLUMNS, ROWS = 100, 12
-PATIENCE = 120.0
+PATIENCE = 300.0
 # How far the bar is in the pictures, in percent.
 FAR_ENOUGH = 45
+# Where in the recording the pictures show it, in ms.
+SCENE = 7_600
+DESK, PHONE, LONGER = (1180, 724), (390, 800), 930
 
 
 class Terminal:
@@ -95,21 +98,57 @@ def demo() -> Iterator[Terminal]:
             terminal.close()
 
 
-def picture_of_page(browser: Browser, address: str, to: Path, *, scheme: str) -> None:
-    """The page while its bar is on the way."""
+def opened(browser: Browser, address: str, size: tuple[int, int], scheme: str, scale: float) -> Page:
+    """The page with the recording at a scene that shows something."""
     page = browser.new_page(
-        viewport={"width": 860, "height": 420},
-        device_scale_factor=2,
+        viewport={"width": size[0], "height": size[1]},
+        device_scale_factor=scale,
         color_scheme=scheme,  # type: ignore[arg-type]
+        reduced_motion="reduce",
     )
+    page.set_default_timeout(PATIENCE * 1000)
     page.goto(address)
-    page.wait_for_function(
-        "least => document.querySelector('progress')?.value >= least",
-        arg=FAR_ENOUGH,
-        timeout=PATIENCE * 1000,
+    page.locator("#play:not([disabled])").wait_for()
+    page.locator("#seek").evaluate(
+        "(seek, at) => { seek.value = at; seek.dispatchEvent(new Event('input')); }", SCENE
     )
+    return page
+
+
+def picture_at_work(page: Page, to: Path) -> None:
+    """The page while its bar is on the way."""
+    page.evaluate(
+        """least => new Promise((done) => {
+        const button = document.getElementById("button");
+        const look = () => (button.task?.progress_percentage ?? 0) >= least && done();
+        button.addEventListener("dumbwaiter-task", look);
+        look();
+        })""",
+        FAR_ENOUGH,
+    )
+    shoot(page, to)
+
+
+def picture_at_the_end(page: Page, to: Path) -> None:
+    """The page with the video that was made, at the same scene."""
+    page.locator("#button").get_by_role("link", name="Download").wait_for()
+    page.locator("#video").wait_for()
+    page.locator("#video").evaluate(
+        """(video, at) => new Promise((done) => {
+        video.addEventListener("seeked", done, { once: true });
+        video.currentTime = at;
+        video.removeAttribute("controls");
+        })""",
+        SCENE / 1000,
+    )
+    page.locator("#list").get_by_role("link", name="Download").wait_for()
+    page.set_viewport_size({"width": DESK[0], "height": LONGER})
+    shoot(page, to)
+
+
+def shoot(page: Page, to: Path) -> None:
     page.screenshot(path=to)
-    page.close()
+    print(to.relative_to(PICTURES.parents[1]), f"{to.stat().st_size // 1000} kB")
 
 
 def picture_of_terminal(written: str, to: Path) -> None:
@@ -140,10 +179,16 @@ def main() -> None:
         sandbox = [] if os.geteuid() else ["--no-sandbox"]  # as root Chromium starts only without
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=sandbox)
         try:
-            picture_of_page(browser, address, PICTURES / "page.png", scheme="light")
+            desk = opened(browser, address, DESK, "light", 1.5)
+            phone = opened(browser, address, PHONE, "light", 2)
+            picture_at_work(desk, PICTURES / "page.png")
+            picture_at_work(phone, PICTURES / "phone.png")
+            written = terminal.text
+            desk.emulate_media(color_scheme="dark")
+            picture_at_the_end(desk, PICTURES / "page-ready.png")
         except BrowserError as error:
             sys.exit(f"{error}\nThe terminal says:\n{terminal.text}")
-        picture_of_terminal(terminal.text, PICTURES / "terminal.svg")
+        picture_of_terminal(written, PICTURES / "terminal.svg")
         browser.close()
 
 

@@ -521,8 +521,7 @@ export class DumbwaiterTask extends Shared {
     clearTimeout(this.timer);
     Object.assign(this, { view, known: true, worries: "", wait: 0, checkedAt: Date.now() });
     remember(this.identity, view);
-    if (view && !view.finished_at) line.follow(view.task_id, this);
-    else if (view) line.leave(view.task_id, this);
+    if (view) line[view.finished_at || !this.isConnected ? "leave" : "follow"](view.task_id, this);
     const ends = (view?.files ?? []).map((file) => Date.parse(file.expires_at)).filter(Boolean);
     const wait = Math.min(...ends) - Date.now() - line.skew + 300;
     if (wait < 2 ** 31) this.timer = setTimeout(() => this.refresh(), Math.max(wait, 1_000));
