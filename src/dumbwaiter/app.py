@@ -705,6 +705,31 @@ class Dumbwaiter:
         """The owner's newest tasks with their files, the newest first. Without an owner: those that belong to nobody."""
         return self.store.recent(owner, task_type=task_type, limit=limit)
 
+    def link(
+        self,
+        task_id: str,
+        *,
+        base: str = "",
+        file: str | None = None,
+        expires: timedelta = timedelta(days=1),
+    ) -> str:
+        """An address that opens the task for whoever has it, without a login: for an e-mail, say.
+
+        `base` is where the routes of `router(waiter)` stand. It tells how the task stands, with its files; with `file`, a name, it
+        is the download of that file. After `expires`, at most ten years, it is `410 Gone`; a file that goes earlier is so earlier.
+
+        Raises UnknownTask, InvalidOption, StoreError, MissingExtra without `dumbwaiter[api]`.
+
+            waiter.link(task.id, base="https://shop.example/jobs", file="report.pdf", expires=timedelta(days=7))
+        """
+        from dumbwaiter.links import Grant, Links
+
+        if not timedelta(seconds=1) <= expires <= LONGEST:
+            raise InvalidOption(f"expires={expires}: from a second to {LONGEST.days} days")
+        task = self.get(task_id)
+        grant = Grant(task.id, self.store.now() + expires, file)
+        return f"{base.rstrip('/')}/links/{Links(self.store.schema.secret).token(grant)}"
+
     def attempts(self, task_id: str) -> list[Attempt]:
         """The history: every attempt that ended otherwise than in success, and the success that followed one."""
         return self.store.attempts(checked_id(task_id))

@@ -54,8 +54,8 @@ class Links(View):
     retry: str
 
 
-class TaskView(View):
-    """A task as the person who asked for it may see it."""
+class TaskFields(View):
+    """What of a task a person may see, whoever they are."""
 
     task_id: str
     task_type: str
@@ -87,7 +87,18 @@ class TaskView(View):
     run_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class TaskView(TaskFields):
+    """A task as the person who asked for it may see it."""
+
     links: Links
+
+
+class SharedView(TaskFields):
+    """A task as whoever has a signed link to it may see it."""
+
+    link_expires_at: datetime = Field(description="until when the link is good")
 
 
 class ProgressView(View):

@@ -114,7 +114,7 @@ def passed_on(old: Any, number: int, frame: FrameType | None) -> None:
 
 
 def router(waiter: Dumbwaiter, *, authorize: Authorize | None = None, public: bool = False) -> APIRouter:
-    """The task routes: enqueue (types with `http=True`), look, download, cancel, retry; uploads; and the button's script.
+    """The task routes: enqueue (types with `http=True`), look, download, cancel, retry; uploads; signed links; and the button's script.
 
     `authorize(request)`, plain or async, gives the owner of the request and may raise HTTPException; tasks are made in
     that owner's name, and nobody else's exist for them. Without it there must be `public=True`, and then everybody
@@ -136,12 +136,14 @@ def router(waiter: Dumbwaiter, *, authorize: Authorize | None = None, public: bo
 
         from dumbwaiter.api.component import component_routes
         from dumbwaiter.api.routes import task_routes
+        from dumbwaiter.api.shared import shared_routes
         from dumbwaiter.api.uploads import upload_routes
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name), "api") from None
     whole, owner = APIRouter(), owner_of(authorize)
     whole.include_router(task_routes(waiter, owner))
     whole.include_router(upload_routes(waiter, owner))
+    whole.include_router(shared_routes(waiter))
     whole.include_router(component_routes())
     return whole
 

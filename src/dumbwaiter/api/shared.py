@@ -1,0 +1,104 @@
+"""What a signed link opens (`Dumbwaiter.link`): how a task stands, or a file of it, without a login and for a while."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Request, Response
+
+from dumbwaiter.api import downloads
+from dumbwaiter.api.looks import looks
+from dumbwaiter.api.models import SharedView, TaskView
+from dumbwaiter.api.problems import ProblemRoute, problems
+from dumbwaiter.api.refusals import Refusal
+from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.links import Grant, Links
+from dumbwaiter.task import Task
+
+# The address is all that it takes, so it should be told to nobody: not to caches, nor to what the page links to.
+DISCREET = {
+    "Cache-Control": "private, no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+}
+
+
+def shared_routes(waiter: Dumbwaiter) -> APIRouter:
+    """The routes of signed links. They ask nobody who they are: the signature is the permission."""
+    router = APIRouter(prefix="/links", route_class=ProblemRoute, tags=["links"])
+
+    @cache
+    def links() -> Links:  # when it is first asked for: the secret is in the database
+        return Links(waiter.store.schema.secret)
+
+    @router.get(
+        "/{token}",
+        response_model=SharedView,
+        responses=problems(404, 410, 416, 422) | {206: downloads.ANSWERS[206], 307: downloads.ANSWERS[307]},
+    )
+    def opened(
+        token: str,
+        *,
+        request: Request,
+        if_none_match: Annotated[str | None, Header()] = None,
+        if_range: Annotated[str | None, Header()] = None,
+        range_: Annotated[str | None, Header(alias="Range")] = None,
+    ) -> Response:
+        """How the task stands that the link is for; or the file, if it is for one."""
+        grant, task = granted(waiter, links(), token)
+        if grant.file is not None:
+            return download(waiter, task, grant.file, downloads.Asked(if_none_match, if_range, range_))
+        [look] = looks(waiter, [task])
+        view = shared_view(look.view(""), grant, request.url.path)
+        return Response(view.model_dump_json(), headers=DISCREET, media_type="application/json")
+
+    @router.get(
+        "/{token}/files/{name}",
+        response_class=Response,
+        responses=problems(404, 410, 416, 422) | downloads.ANSWERS,
+    )
+    def file(
+        token: str,
+        name: str,
+        *,
+        if_none_match: Annotated[str | None, Header()] = None,
+        if_range: Annotated[str | None, Header()] = None,
+        range_: Annotated[str | None, Header(alias="Range")] = None,
+    ) -> Response:
+        """A file of the task that the link is for."""
+        grant, task = granted(waiter, links(), token)
+        if grant.file not in (None, name):
+            raise Refusal(404, "no-such-link", "There is no such link.")
+        return download(waiter, task, name, downloads.Asked(if_none_match, if_range, range_))
+
+    return router
+
+
+def granted(waiter: Dumbwaiter, links: Links, token: str) -> tuple[Grant, Task]:
+    """What the token opens, and the task. Refuses with 404 what we never signed, with 410 what is over."""
+    grant = links.read(token)
+    if grant is None:
+        raise Refusal(404, "no-such-link", "There is no such link.")
+    if grant.expires_at <= waiter.store.now():
+        raise Refusal(410, "link-expired", "This link was good for a while, and is no more.")
+    return grant, waiter.get(grant.task_id)
+
+
+def download(waiter: Dumbwaiter, task: Task, name: str, asked: downloads.Asked) -> Response:
+    now = waiter.store.now()
+    response = downloads.answer(waiter.files, downloads.file_of(task, name, now), asked, now)
+    response.headers.update({name: value for name, value in DISCREET.items() if name != "Cache-Control"})
+    return response
+
+
+def shared_view(view: TaskView, grant: Grant, path: str) -> SharedView:
+    """The task with its files where the link opens them; what needs a login is not in it."""
+    files = [
+        file.model_copy(update={"url": f"{path}/files/{quote(file.name, safe='')}"}) for file in view.files
+    ]
+    shown = {name: getattr(view, name) for name in TaskView.model_fields if name != "links"}
+    shown |= {"files": files, "result_url": files[0].url if files else None}
+    return SharedView(**shown, link_expires_at=grant.expires_at)

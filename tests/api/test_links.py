@@ -1,0 +1,123 @@
+"""Signed links: what they open without a login, and that nobody can change or outlive them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dumbwaiter import Dumbwaiter
+from dumbwaiter.errors import InvalidOption, UnknownTask
+from dumbwaiter.links import Grant, Links
+from tests.api.conftest import BYTES, ended
+from tests.support.waiting import until
+
+ADA = {"X-User": "ada"}
+
+
+def made(client: httpx.Client, **arguments: object) -> str:
+    """The id of a task of Ada's that has published a file."""
+    url = client.post("/jobs/tasks/report", json=arguments, headers=ADA).headers["Location"]
+    assert ended(client, url, **ADA)["status"] == "success"
+    return url.rpartition("/")[2]
+
+
+def test_a_link_tells_how_a_task_stands_and_gives_its_files_without_a_login(
+    owned_client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    task_id = made(owned_client, name="Bericht 灯笼.bin")
+    link = waiter.link(task_id, base="/jobs/")
+    answer = owned_client.get(link)
+
+    assert answer.json()["task_id"] == task_id
+    assert "links" not in answer.json()
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    [file] = answer.json()["files"]
+    assert file["url"] == f"{link}/files/{quote(file['name'])}" == answer.json()["result_url"]
+    assert owned_client.get(file["url"]).content == BYTES
+    assert owned_client.get(f"{link}/files/other.bin").status_code == 404
+
+
+def test_a_link_to_a_file_is_its_download_and_opens_nothing_else(
+    owned_client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    task_id = made(owned_client)
+    link = waiter.link(task_id, base="/jobs", file="report.bin")
+    whole, part = owned_client.get(link), owned_client.get(link, headers={"Range": "bytes=0-9"})
+
+    assert (whole.content, part.status_code, part.content) == (BYTES, 206, BYTES[:10])
+    assert whole.headers["Content-Disposition"].startswith("attachment")
+    assert owned_client.get(f"{link}/files/other.bin").status_code == 404
+    for path in ("cancel", "retry"):
+        assert owned_client.post(f"{link}/{path}").status_code in (404, 405)
+
+
+def test_a_link_is_over_when_its_time_is_and_says_so(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
+    task_id = made(owned_client)
+    link = waiter.link(task_id, base="/jobs", expires=timedelta(seconds=1))
+    over = until(lambda: answer if (answer := owned_client.get(link)).status_code != 200 else None)
+    file = owned_client.get(f"{link}/files/report.bin")
+
+    assert (over.status_code, over.json()["type"], file.status_code) == (
+        410,
+        "urn:dumbwaiter:link-expired",
+        410,
+    )
+
+
+def test_a_link_does_not_outlive_its_file(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
+    task_id = made(owned_client, expires=0.5)
+    link = waiter.link(task_id, base="/jobs", file="report.bin")
+    gone = until(lambda: answer if (answer := owned_client.get(link)).status_code != 200 else None)
+
+    assert (gone.status_code, gone.json()["type"]) == (410, "urn:dumbwaiter:file-expired")
+
+
+def test_a_link_that_somebody_changed_does_not_exist(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
+    first, second = made(owned_client), made(owned_client)
+    link, other = (waiter.link(one, base="/jobs") for one in (first, second))
+    forged = Links("a guess").token(Grant(first, waiter.store.now() + timedelta(days=1)))
+    payload, _, signature = link.rpartition(".")
+    changed = [
+        f"{payload}.{other.rpartition('.')[2]}",
+        f"{payload}x.{signature}",
+        f"{payload}.{signature[:-2]}AA",
+        f"{payload}.",
+        f"/jobs/links/{forged}",
+        "/jobs/links/nonsense",
+        "/jobs/links/%00",
+    ]
+
+    assert [owned_client.get(one).status_code for one in changed] == [404] * len(changed)
+    # what signs uploads signs no links, though the secret is one
+    assert owned_client.get(link).status_code == 200
+
+
+@given(st.text(max_size=60))
+def test_whatever_text_it_is_no_token_unless_we_made_it(text: str) -> None:
+    assert Links("secret").read(text) is None
+
+
+def test_a_link_is_made_for_a_task_that_there_is_and_for_a_time_that_can_be(waiter: Dumbwaiter) -> None:
+    task = waiter.enqueue("greet", {"name": "Kitchen"})
+
+    with pytest.raises(UnknownTask):
+        waiter.link("0190a6c8-0000-7000-8000-000000000000")
+    for wrong in (timedelta(0), timedelta(days=-1), timedelta(days=4000)):
+        with pytest.raises(InvalidOption, match="expires="):
+            waiter.link(task.id, expires=wrong)
+
+
+def test_all_processes_of_one_database_agree_on_links(waiter: Dumbwaiter) -> None:
+    task = waiter.enqueue("greet", {"name": "Kitchen"})
+    other = Dumbwaiter(waiter.settings.database, env="test")
+    token = other.link(task.id).rpartition("/")[2]
+    other.close()
+
+    found = Links(waiter.store.schema.secret).read(token)
+    assert found is not None
+    assert found.task_id == task.id
