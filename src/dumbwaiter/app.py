@@ -601,6 +601,11 @@ class Dumbwaiter:
         uploads: list[str] = []
 
         def settle(found: Sequence[Upload]) -> None:
+            if options.connection is not None and any(upload.source is not None for upload in found):
+                # it would take its time within the caller's transaction, and on SQLite wait for its end
+                raise InvalidOption(
+                    "with connection= give an upload that is there already: waiter.upload(…) before your transaction"
+                )
             self.uploads.settle(found, options.owner)
             uploads.extend(upload.id for upload in found)
 

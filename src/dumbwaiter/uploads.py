@@ -119,16 +119,26 @@ class Uploads:
         Raises UploadConflict if a part is missing, if the whole has another size than was announced or another SHA-256 than is
         given, or if a part was sent anew meanwhile.
         """
-        if upload.completed_at is not None:
-            refuse_difference(upload, sha256)
-            return upload
+        if upload.completed_at is None:
+            try:
+                return self._complete_parts(upload, sha256)
+            except UploadConflict:
+                # somebody else may have been faster, and have taken the parts from under our hands
+                upload = self._table.get(upload.id)
+                if upload.completed_at is None:
+                    raise
+        if sha256 is not None and upload.sha256 != sha256:
+            raise other_checksum(upload.id, upload.sha256)
+        return upload
+
+    def _complete_parts(self, upload: UploadRow, sha256: str | None) -> UploadRow:
         parts = self.parts(upload)
         refuse_gaps(upload, parts)
         whole = parts[0] if len(parts) == 1 else self._joined(upload, parts)
         ours = [] if whole in parts else [whole.object_key]
         try:
             if sha256 is not None and whole.sha256 != sha256:
-                raise UploadConflict(upload.id, f"its SHA-256 is {whole.sha256}, and another one was given")
+                raise other_checksum(upload.id, whole.sha256)
             row = self._complete(upload, whole, parts)
         except BaseException:
             self._remove(ours)
@@ -287,6 +297,5 @@ def refuse_gaps(upload: UploadRow, parts: Sequence[Part]) -> None:
         raise UploadConflict(upload.id, f"its parts have {size:,} bytes, and {upload.size:,} were announced")
 
 
-def refuse_difference(upload: UploadRow, sha256: str | None) -> None:
-    if sha256 is not None and upload.sha256 != sha256:
-        raise UploadConflict(upload.id, f"its SHA-256 is {upload.sha256}, and another one was given")
+def other_checksum(upload_id: str, sha256: str | None) -> UploadConflict:
+    return UploadConflict(upload_id, f"its SHA-256 is {sha256}, and another one was given")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,16 @@ def test_one_statement_cannot_take_an_upload(local: Dumbwaiter) -> None:
         local.statement("read-on-thread", {"letter": local.upload(b"one")}, driver="sqlite3")
 
 
+def test_within_a_callers_transaction_only_what_is_stored_already_is_taken(local: Dumbwaiter) -> None:
+    one = local.upload(b"one")
+    with local.store.connections.engine.connect() as connection, connection.begin():
+        with pytest.raises(InvalidOption, match=r"waiter\.upload"):
+            local.enqueue("read-on-thread", {"letter": b"two"}, connection=connection)
+        task = local.enqueue("read-on-thread", {"letter": one}, connection=connection)
+
+    assert local.store.uploads.of_task(task.id) == [one.id]
+
+
 def test_what_no_task_takes_is_gone_after_a_day_and_one_sweep(local: Dumbwaiter, tmp_path: Path) -> None:
     taken = local.upload(b"taken")
     local.enqueue("read-on-thread", {"letter": taken})
@@ -220,6 +232,35 @@ def test_the_parts_go_when_the_whole_is_there(local: Dumbwaiter, tmp_path: Path)
     assert len(stored(tmp_path)) == 2
     swept(local)
     assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_four_who_complete_it_at_once_agree_on_one_object(local: Dumbwaiter, tmp_path: Path) -> None:
+    upload = in_parts(local, b"one ", b"two ", b"three")
+    meet = threading.Barrier(4)
+
+    def complete() -> Any:
+        meet.wait()
+        return local.uploads.complete(upload)
+
+    with ThreadPoolExecutor(4) as pool:
+        rows = [one.result() for one in [pool.submit(complete) for _ in range(4)]]
+
+    assert len({row.object_key for row in rows}) == 1
+    assert b"".join(local.files.stream(rows[0].object_key)) == b"one two three"
+    assert len(stored(tmp_path)) == 1
+
+
+def test_parts_that_come_at_once_are_all_there(local: Dumbwaiter) -> None:
+    upload = local.uploads.announce("ada")
+    with ThreadPoolExecutor(4) as pool:
+        list(
+            pool.map(
+                lambda number: local.uploads.receive_part(upload, number, [b"%d" % number]), range(1, 10)
+            )
+        )
+
+    row = local.uploads.complete(upload)
+    assert b"".join(local.files.stream(row.object_key or "")) == b"123456789"
 
 
 def test_a_part_that_is_sent_again_leaves_one_object(local: Dumbwaiter, tmp_path: Path) -> None:
