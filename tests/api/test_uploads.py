@@ -516,8 +516,8 @@ def test_a_server_killed_in_mid_upload_leaves_nothing_after_one_sweep(
     server: Callable[[], Program], tmp_path: Path, path: str
 ) -> None:
     url = address(server())
-    new = httpx.post(f"{url}/uploads", json={}).json()
-    httpx.put(f"{url}/uploads/{new['id']}/1", content=b"x" * MIB).raise_for_status()
+    new = httpx.post(f"{url}/uploads", json={}, timeout=60).json()
+    httpx.put(f"{url}/uploads/{new['id']}/1", content=b"x" * MIB, timeout=60).raise_for_status()
     place = urlsplit(url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
         path = path.format(id=new["id"])
