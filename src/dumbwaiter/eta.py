@@ -14,9 +14,10 @@ Without a history only the rate is left.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -71,7 +72,8 @@ class Tally:
         return (self.squares + expected**2 * weight) / (self.number + weight)
 
 
-@dataclass(frozen=True, slots=True)
+# without slots: what is asked at every estimate is found out once
+@dataclass(frozen=True)
 class History:
     """What the last successes of one task type took, and when on their way they reported which fraction.
 
@@ -109,21 +111,20 @@ class History:
         place = fraction * (len(GRID) + 1)
         below = min(int(place + 1e-9), len(GRID))
         part = min(max(place - below, 0.0), 1.0)
-        (low, low_off), (high, high_off) = self._known(below), self._known(below + 1)
+        (low, low_off), (high, high_off) = self._curve[below : below + 2]
         return low + (high - low) * part, low_off + (high_off - low_off) * part
 
     def way(self, fraction: float) -> list[tuple[float, float]]:
         """The way to that fraction, as (share of the time, fraction)."""
-        passed = [(self._known(number)[0], at) for number, at in enumerate((0.0, *GRID)) if at < fraction]
-        return [*passed, (self.share(fraction)[0], fraction)]
+        number = bisect_left(GRID, fraction)
+        passed = [(share, at) for (share, _), at in zip(self._curve[1:], GRID[:number], strict=False)]
+        return [(0.0, 0.0), *passed, (self.share(fraction)[0], fraction)]
 
-    def _known(self, number: int) -> tuple[float, float]:
-        if number == 0:
-            return 0.0, self.shares[0].variance(PROFILE_OFF, 2.0)
-        if number > len(GRID):
-            return 1.0, 0.0
-        tally = self.shares[number - 1]
-        return math.exp(tally.mean), tally.variance(PROFILE_OFF, 2.0)
+    @cached_property
+    def _curve(self) -> Sequence[tuple[float, float]]:
+        """The share of the time and the variance of its logarithm at 0, at each fraction of GRID, and at 1."""
+        known = [(math.exp(tally.mean), tally.variance(PROFILE_OFF, 2.0)) for tally in self.shares]
+        return [(0.0, known[0][1]), *known, (1.0, 0.0)]
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from dumbwaiter.store import claiming, ending, enqueueing, keeping
+from dumbwaiter.eta import History
+from dumbwaiter.store import claiming, durations, ending, enqueueing, keeping, positions
 from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.dialects import MySQL
 from dumbwaiter.store.rows import Database, Finish, NewTask, Report
@@ -208,6 +209,11 @@ def test_every_statement_compiles_for_mysql_8_without_returning(empty_store):
     claiming.reserve(db, connection, Concern(("t",), ["default"]), "w1", now, lease=LEASE)
     claiming.reserved(db, connection, task.id, "w1")
     keeping.forget_silent(db, connection, now, timedelta(minutes=5))
+    recorder.rows = [[("t", History.of(3).as_json())]]
+    durations.add(db, connection, {"t": History.of(5)}, now)
+    connection.execute(
+        positions.looking(db, {"default": positions.Depth(0, at(0)), "q": positions.Depth(1, at(0))})
+    )
 
     verbs = {text.split()[0] for text in recorder.texts}
     assert verbs == {"SELECT", "INSERT", "UPDATE", "DELETE"}
