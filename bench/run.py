@@ -6,6 +6,8 @@
 ./dev bench show .dev/bench/results/X.json   the tables and the chart of an earlier run
 ./dev bench eta                         how far off the estimates of the time left are
 ./dev bench plans                       the plans of the hot statements on a million rows
+./dev bench prune                       old records and expired files go while tasks flow
+./dev bench files                       large files go to a disk and to object stores, in little memory
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import chart, environments, plans, report, results, servers
+from bench import chart, environments, files, plans, prune, report, results, servers
 from bench.contestants import OURS, QUEUES, SERVERS, Contestant, chosen
 from bench.measures import MEASURES, Counts, Measure
 from bench.results import Result, Results
@@ -85,6 +87,16 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     estimated.add_argument("--rounds", type=int, default=2, help="of exports; 0 for none")
     estimated.add_argument("--seeds", type=int, default=60, help="how often each shape is simulated")
+
+    cleaning = words.add_parser("prune", help="old records and expired files go while tasks flow")
+    cleaning.set_defaults(word=measure_pruning)
+    cleaning.add_argument("--databases", type=several(DATABASES), default=DATABASES, metavar="NAME,…")
+    cleaning.add_argument("--quick", action="store_true", help="few of them: to see that it works")
+
+    stored = words.add_parser("files", help="large files go to a disk and to object stores, in little memory")
+    stored.set_defaults(word=measure_files)
+    stored.add_argument("--places", type=several(files.PLACES), default=list(files.PLACES), metavar="NAME,…")
+    stored.add_argument("--quick", action="store_true", help="64 MiB each: to see that it works")
     return top
 
 
@@ -197,6 +209,18 @@ def show_plans(given: argparse.Namespace) -> int:
     sizes = QUICK if given.quick else FULL
     with servers.started(set(given.databases)) as running:
         return 1 if plans.show(plans.look(running, sizes.planned)) else 0
+
+
+def measure_pruning(given: argparse.Namespace) -> int:
+    amounts = prune.QUICK if given.quick else prune.FULL
+    with servers.started(set(given.databases)) as running:
+        found = (one for server in running.values() for one in prune.measure(server, amounts))
+        return 1 if prune.show(found) else 0
+
+
+def measure_files(given: argparse.Namespace) -> int:
+    sizes = {name: 64 * files.MIB if given.quick else size for name, (_, size) in files.PLACES.items()}
+    return 1 if files.show(files.measure(name, sizes[name]) for name in given.places) else 0
 
 
 if __name__ == "__main__":

@@ -38,8 +38,9 @@ def filled(store: Store, rows: int = 100_000) -> Store:
     return store
 
 
-def sent(store: Store, work: Callable[[], object]) -> list[tuple[str, Any]]:
-    """The statements that work sends to the database, with their parameters."""
+def sent(store: Store, work: Callable[[], object], *tables: str) -> list[tuple[str, Any]]:
+    """The statements about tasks (or these tables) that work sends to the database, with their parameters."""
+    names = [store.tables.prefix + table for table in tables or ("tasks",)]
     heard: list[tuple[str, Any]] = []
 
     def hear(_connection, _cursor, statement, parameters, _context, _many):
@@ -50,7 +51,7 @@ def sent(store: Store, work: Callable[[], object]) -> list[tuple[str, Any]]:
         work()
     finally:
         sa.event.remove(store.connections.engine, "before_cursor_execute", hear)
-    return [one for one in heard if "SELECT 1" not in one[0] and store.tables.tasks.name in one[0]]
+    return [one for one in heard if "SELECT 1" not in one[0] and any(name in one[0] for name in names)]
 
 
 def explained(store: Store, statement: str, parameters: Any) -> str:

@@ -150,19 +150,21 @@ def belongings(db: Database, connection: Connection, task_ids: Sequence[str]) ->
     """One look for all of them."""
     files, attempts, steps = db.tables.files, db.tables.attempts, db.tables.steps
     nothing: Any = sa.null()
+    # not as a condition: planners would look through all leftovers for those of these tasks
+    may_have_left = sa.case((attempts.c.sweep_at.is_not(None), attempts.c.number), else_=0)
     parts = (
         sa.select(files.c.task_id, files.c.object_key, nothing.label("number")).where(
             files.c.task_id.in_(task_ids), files.c.deleted_at.is_(None)
         ),
-        sa.select(attempts.c.task_id, nothing, attempts.c.number).where(
-            attempts.c.task_id.in_(task_ids), attempts.c.sweep_at.is_not(None)
-        ),
+        sa.select(attempts.c.task_id, nothing, may_have_left).where(attempts.c.task_id.in_(task_ids)),
         sa.select(steps.c.task_id, nothing, nothing).where(
             steps.c.task_id.in_(task_ids), steps.c.kind == FILE
         ),
     )
     found: dict[str, Belongings] = {}
     for task_id, key, number in connection.execute(sa.union_all(*parts)):
+        if number == 0:
+            continue
         of_task = found.setdefault(str(task_id), Belongings())
         if key is not None:
             of_task.keys.append(key)
@@ -177,12 +179,9 @@ def prune(db: Database, connection: Connection, task_ids: Sequence[str], now: In
     """Remove these records as far as nobody else is at it: a second pruner passes over them."""
     tasks = db.tables.tasks
     locked = (
-        sa.select(tasks.c.id)
-        .where(tasks.c.id.in_(task_ids), *old(db, now))
-        .order_by(tasks.c.id)
-        .with_for_update(skip_locked=True)
+        sa.select(tasks.c.id).where(tasks.c.id.in_(task_ids), *old(db, now)).with_for_update(skip_locked=True)
     )
-    ids = list(connection.execute(locked).scalars())
+    ids = sorted(str(found) for found in connection.execute(locked).scalars())
     if not ids:
         return 0
     let_go(db, connection, ids, now)
