@@ -31,6 +31,8 @@ def test_another_owners_task_does_not_exist_on_any_route(owned_client: httpx.Cli
     ended(owned_client, url, **ADA)
     answers = [
         owned_client.get(url, headers=EVE),
+        owned_client.get(f"{url}/progress", headers=EVE),
+        owned_client.get(f"{url}/events", headers=EVE),
         owned_client.get(f"{url}/files/report.bin", headers=EVE),
         owned_client.head(f"{url}/files/report.bin", headers=EVE),
         owned_client.post(f"{url}/cancel", headers=EVE),
@@ -38,7 +40,7 @@ def test_another_owners_task_does_not_exist_on_any_route(owned_client: httpx.Cli
     ]
     unknown = owned_client.get("/jobs/tasks/0190a6c8-0000-7000-8000-000000000000", headers=EVE)
 
-    assert [answer.status_code for answer in answers] == [404] * 5
+    assert [answer.status_code for answer in answers] == [404] * 7
     assert answers[0].json() == unknown.json()
 
 

@@ -81,7 +81,7 @@ def answer(feed: Feed, looks: Mapping[str, Look | None], *, base: str, last_even
     closing = anyio.Event()
     return EventSourceResponse(
         stream(feed, looks, base, told if known else None, closing),
-        headers={"Cache-Control": "private, no-store"},
+        headers={"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"},
         ping=HEARTBEAT,
         ping_message_factory=lambda: ServerSentEvent(comment="heartbeat", sep="\n"),
         sep="\n",

@@ -22,7 +22,7 @@ class Refusal(Exception):
         self.status = status
         self.name = name
         self.detail = detail
-        self.headers = {"Cache-Control": "no-store", **(headers or {})}
+        self.headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
         self.also = also
 
     @property

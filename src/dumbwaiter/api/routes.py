@@ -241,7 +241,7 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
 
 def sent(answer: Answer, if_none_match: str | None = None) -> Response:
     """The answer, or that the client has it already."""
-    headers = dict(answer.headers)
+    headers = {**answer.headers, "X-Content-Type-Options": "nosniff"}
     if answer.tag is not None:
         headers["ETag"] = answer.tag
         if downloads.matches(if_none_match, answer.tag):
