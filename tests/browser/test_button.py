@@ -139,6 +139,21 @@ def test_it_can_be_cancelled_and_made_again(stove: Stove, context: BrowserContex
     expect(headline(tab)).to_have_text("Cancelled")
 
 
+def test_who_waits_sees_how_many_are_ahead(stove: Stove, context: BrowserContext, name: str) -> None:
+    slots = stove.waiter.settings.slots
+    for _ in range(slots + 2):
+        stove.waiter.enqueue("dish", {"name": name})
+    tab = opened(context, stove.host("plain", element(name)))
+    until(lambda: len(stove.waiter.find(status="running")) == slots)
+    ahead = len(stove.waiter.find(status="pending"))
+    button(tab, "Start").click()
+    expect(headline(tab)).to_have_text(f"{ahead} ahead of you")
+    for gate in ("half", "done"):
+        stove.gates[f"{name} {gate}"].set()
+
+    expect(headline(tab)).to_have_text("Ready")
+
+
 def test_a_retry_is_announced_with_its_time_and_its_number(
     stove: Stove, context: BrowserContext, name: str
 ) -> None:
@@ -308,6 +323,19 @@ def test_headers_and_a_token_go_with_what_it_asks(stove: Stove, context: Browser
         ("POST", "t0k3n"),
         ("GET", None),
     }
+
+
+def test_headers_go_with_a_download_too(stove: Stove, context: BrowserContext, name: str) -> None:
+    for gate in ("half", "done"):
+        stove.gates[f"{name} {gate}"].set()
+    tab = opened(context, stove.host("plain", element(name, """headers='{"X-Team": "blue"}'""")))
+    button(tab, "Start").click()
+    with tab.expect_download() as download:
+        tab.get_by_role("link", name="Download").click()
+
+    assert download.value.suggested_filename == f"{name}.txt"
+    assert Path(download.value.path()).read_bytes() == BYTES
+    assert [headers["x-team"] for _, path, headers in stove.requests if "/files/" in path] == ["blue"]
 
 
 def test_a_refusal_is_said_and_told_to_the_page(stove: Stove, context: BrowserContext, name: str) -> None:

@@ -39,7 +39,7 @@ export interface TaskView {
 export type Headers = Record<string, string>;
 /** Texts by their names; `{n}`, `{m}`, `{time}`, `{when}`, `{why}`, `{low}`, `{high}` are filled in. */
 export type Texts = Partial<Record<
-  | "make" | "again" | "cancel" | "download" | "choose" | "uploading" | "queued" | "next" | "aheadOne" | "ahead" | "aheadMany" | "starts"
+  | "make" | "again" | "cancel" | "download" | "choose" | "uploading" | "queued" | "next" | "ahead" | "aheadMany" | "starts"
   | "scheduled" | "retrying" | "running" | "cancelling" | "ready" | "done" | "failed" | "cancelled" | "expired" | "gone" | "attempt" | "left"
   | "leftRange" | "soon" | "until" | "offline" | "unreachable" | "signIn" | "notAsked" | "tooMany" | "empty" | "list",
   string

@@ -1,19 +1,15 @@
 /**
- * <dumbwaiter-task>: a button for slow work. It becomes a progress bar, then a download, and finds its task again.
- *
- *   <script type="module" src="/dumbwaiter.js"></script>
- *   <dumbwaiter-task type="video-export" key="order-42" endpoint="/tasks"></dumbwaiter-task>
- *
- * What the server sends is put in as text, never as HTML. No Content-Security-Policy needs an exception for it.
+ * <dumbwaiter-task type="video-export" key="order-42" endpoint="/tasks">: a button for slow work. It becomes a progress
+ * bar, then a download, and finds its task again. What the server sends is put in as text, never as HTML.
  */
 
-const MOST_STREAMED = 250;            // ids that one stream may name
-const ASK = [2_000, 5_000];           // ms between questions without a stream: the first, the longest
+const MOST_STREAMED = 250;
+const ASK = [2_000, 5_000];  // ms between questions without a stream
 const ASK_HIDDEN = [15_000, 60_000];
-const FIRST_WORD = 5_000;             // a stream that says nothing for so long is held up by a proxy
-const SILENCE = 40_000;               // it beats every 15 s
-const WITHOUT_STREAM = 60_000;        // after two in vain
-const HIDDEN_STREAM = 10_000;         // a page that nobody looks at gives its connection back
+const FIRST_WORD = 5_000;  // later a proxy holds the stream up
+const SILENCE = 40_000;  // it beats every 15 s
+const WITHOUT_STREAM = 60_000;  // after two in vain
+const HIDDEN_STREAM = 10_000;
 const MOST_REMEMBERED = 500;
 
 // ---- Texts ----
@@ -21,7 +17,7 @@ const MOST_REMEMBERED = 500;
 export const TEXTS = {
   en: {
     make: "Start", again: "Make again", cancel: "Cancel", download: "Download", choose: "Choose a file", uploading: "Uploading",
-    queued: "Waiting for its turn", next: "Next in line", aheadOne: "1 is ahead", ahead: "{n} are ahead", aheadMany: "More than {n} are ahead",
+    queued: "Waiting for its turn", next: "Next in line", ahead: "{n} ahead of you", aheadMany: "More than {n} ahead of you",
     starts: "starts in about {time}", scheduled: "Starts at {when}", retrying: "Something went wrong. Next try in {time}",
     running: "Being made", cancelling: "Stopping", ready: "Ready", done: "Done",
     failed: "Something went wrong while it was being made", cancelled: "Cancelled", expired: "It was kept for a while and has been removed",
@@ -31,7 +27,7 @@ export const TEXTS = {
   },
   zh: {
     make: "开始", again: "重新生成", cancel: "取消", download: "下载", choose: "选择文件", uploading: "正在上传",
-    queued: "正在排队", next: "下一个就是您", aheadOne: "前面还有 1 个", ahead: "前面还有 {n} 个", aheadMany: "前面还有 {n} 个以上",
+    queued: "正在排队", next: "下一个就是您", ahead: "前面还有 {n} 个", aheadMany: "前面还有 {n} 个以上",
     starts: "预计{time}后开始", scheduled: "将于 {when} 开始", retrying: "出了点问题，{time}后重试",
     running: "正在生成", cancelling: "正在停止", ready: "已就绪", done: "已完成",
     failed: "生成时出了问题", cancelled: "已取消", expired: "文件已过保存期并被删除",
@@ -41,7 +37,6 @@ export const TEXTS = {
   },
 };
 
-/** Replace texts of a language, or bring a new one. */
 export function setTexts(language, texts) {
   TEXTS[language] = { ...TEXTS[language], ...texts };
   for (const element of living) element.draw();
@@ -491,7 +486,6 @@ export class DumbwaiterTask extends Shared {
     this.turn += 1;
   }
 
-  /** Ask the server how it stands. */
   async refresh() {
     clearTimeout(this.timer);
     this.checkedAt = Date.now();
@@ -620,13 +614,19 @@ export class DumbwaiterTask extends Shared {
     this.announce(this.problem);
   }
 
-  /** An old link is looked at once more: better "make again" than an error. */
+  /** An old link is looked at once more: better "make again" than an error. And no headers go with a link. */
   async fetched(event) {
-    const link = event.target.closest("a");
-    if (!link || Date.now() - this.checkedAt < 20_000) return;
+    const link = event.target.closest("a"), { headers, credentials } = this;
+    const plain = !Object.keys(headers).length, fresh = Date.now() - this.checkedAt < 20_000;
+    if (!link || (plain && fresh)) return;
     event.preventDefault();
-    await this.refresh();
-    if (this.state === "ready") link.click();
+    if (!fresh) await this.refresh();
+    if (this.state !== "ready") return;
+    if (plain) { link.click(); return; }
+    const answer = await fetch(link.href, { headers, credentials });
+    const href = URL.createObjectURL(await answer.blob());
+    build("a", "", { href, download: link.download }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000);
   }
 
   // ---- showing ----
@@ -680,7 +680,7 @@ export class DumbwaiterTask extends Shared {
     if (phase === "retrying") return fill(words.retrying, { time: this.time(this.until(view.retry_at)) }) + this.attempts(words, view.attempt + 1);
     if (phase !== "queued" || !place) return words[phase];
     const n = new Intl.NumberFormat(language).format(place - 1);
-    return fill(words[view.queue_position_is_lower_bound ? "aheadMany" : place === 1 ? "next" : place === 2 ? "aheadOne" : "ahead"], { n });
+    return fill(words[view.queue_position_is_lower_bound ? "aheadMany" : place > 1 ? "ahead" : "next"], { n });
   }
 
   attempts(words, n) { return n > 1 && n <= this.view.max_attempts ? ` (${fill(words.attempt, { n, m: this.view.max_attempts })})` : ""; }
@@ -730,7 +730,6 @@ export class DumbwaiterTask extends Shared {
     say(this.parts.live, this.label && text ? `${this.label}: ${text}` : text);
   }
 
-  /** To the thing to press now. */
   focus(options) {
     const { download, cancel, make } = this.parts;
     [download, cancel, make].find((element) => !element.hidden)?.focus(options);
