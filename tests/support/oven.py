@@ -44,10 +44,33 @@ def brood(ctx: TaskContext) -> None:
 def rise(ctx: TaskContext) -> None:
     """The second half of the work takes three quarters of the time."""
     for place in ctx.track(range(10)):
-        time.sleep(0.025 if place < 5 else 0.075)
+        time.sleep(0.05 if place < 5 else 0.2)
 
 
 @waiter.task("fall")
 def fall(ctx: TaskContext) -> None:
     ctx.progress(0.5)
     raise Fail("it sank")
+
+
+@waiter.task("chatter")
+def chatter(ctx: TaskContext, seconds: float) -> int:
+    """Says how far it is as often as it can; how often that was."""
+    begin, said = time.monotonic(), 0
+    while (gone := time.monotonic() - begin) < seconds:
+        ctx.progress(gone / seconds, step="chattering", message=f"word {said}")
+        said += 1
+    return said
+
+
+@waiter.task("chatter-alone", isolate=True)
+def chatter_alone(ctx: TaskContext, seconds: float) -> int:
+    return chatter(ctx, seconds)
+
+
+@waiter.task("linger")
+def linger(ctx: TaskContext) -> None:
+    """Tells of its progress in the middle of its own transaction."""
+    with ctx.transaction():
+        ctx.progress(0.5, message="in a transaction")
+        ctx.sleep(20)

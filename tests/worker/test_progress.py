@@ -11,6 +11,7 @@ import pytest
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.eta import History
 from tests.support import oven
+from tests.support.databases import KINDS
 from tests.support.waiting import until
 from tests.support.workers import Place, ended
 
@@ -66,9 +67,32 @@ def test_what_tasks_took_and_how_they_came_along_outlives_their_worker(waiter, s
     ended(waiter, [waiter.enqueue("rise"), waiter.enqueue("fall")])
     worker.stop()
     assert worker.join(20)
-    known = waiter.store.durations()
+    # on a busy machine a stop does not wait for this
+    known = until(waiter.store.durations)
 
     assert set(known) == {"rise"}
-    assert 0.4 < known["rise"].mean_seconds < 5
+    assert known["rise"].mean_seconds > 1
     # the first half of the work takes a quarter of the time
-    assert 0.1 < known["rise"].share(0.5)[0] < 0.4
+    assert 0.05 < known["rise"].share(0.5)[0] < 0.45
+
+
+@pytest.mark.parametrize("task_type", ["chatter", "chatter-alone"])
+def test_however_often_a_task_reports_it_is_written_twice_a_second(waiter, start_worker, task_type):
+    start_worker()
+    [task] = ended(waiter, [waiter.enqueue(task_type, {"seconds": 3})])
+
+    # claimed, ended, and two a second; a look may come late, and never early
+    assert 3 <= task.version <= 2 + 3 * 2 + 1
+    assert task.result > 1_000
+
+
+@pytest.mark.parametrize(
+    "database_kind", KINDS[1:], indirect=True
+)  # on SQLite a transaction locks everybody out
+def test_progress_is_seen_while_the_tasks_own_transaction_is_open(waiter, start_worker):
+    start_worker()
+    task = waiter.enqueue("linger")
+    seen = until(lambda: found if (found := waiter.get(task.id)).progress else None, 10)
+
+    assert (seen.status, seen.progress, seen.message) == ("running", 0.5, "in a transaction")
+    waiter.cancel(task.id)
