@@ -126,6 +126,7 @@ def test_the_script_lists_its_words(word):
         "check",
         "services",
         "bench",
+        "screenshots",
         "lock",
     ]
 
