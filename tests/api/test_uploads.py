@@ -231,7 +231,7 @@ def test_pages_of_the_sites_that_are_named_may_send_from_there(tmp_path: Path) -
         preflights = [client.options(url, headers=asking | {"Origin": origin}) for origin in (shop, evil)]
         good = {"Upload-Token": new["token"], "Sec-Fetch-Site": "cross-site"}
         put = client.put(url, content=b"x", headers=good | {"Origin": shop})
-        refused = client.put(f"{url}x", content=b"x", headers=good | {"Origin": shop})
+        refused = client.put(f"{new['links']['self']}/0", content=b"x", headers=good | {"Origin": shop})
         strange = client.put(url, content=b"x", headers=good | {"Origin": evil})
         tasks = client.options("/app/tasks/read-all", headers=asking | {"Origin": shop})
 
@@ -303,7 +303,7 @@ def test_the_number_of_a_part_is_one_of_ten_thousand(client: httpx.Client) -> No
 
     statuses = [
         client.put(f"{url}/{number}", content=b"x", headers=ADA).status_code
-        for number in (0, -1, 10_001, "x", 10_000)
+        for number in (0, 10_001, -1, "x", 10_000)
     ]
     assert statuses == [422, 422, 422, 422, 200]
 

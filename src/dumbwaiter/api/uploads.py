@@ -31,7 +31,7 @@ LARGEST_ANNOUNCEMENT = 8 * 1024
 BEARER = "what POST /uploads gave: whoever has it need not be anybody"
 BYTES: dict[str, Any] = {
     "requestBody": {
-        "required": True,
+        "required": False,  # a file may be empty
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -156,10 +156,23 @@ def add_parts(router: APIRouter, waiter: Dumbwaiter, uploader: Any) -> None:
     """Send parts, and complete what they make up."""
     given = Depends(optional_body)
 
-    @router.get("/{upload_id}", response_model=UploadView, responses=problems(404))
+    @router.get("/{upload_id}", response_model=UploadView, responses=problems(404, 422))
     def look(request: Request, upload: Annotated[UploadRow, uploader]) -> Response:
         """How an upload stands: which parts have come, for whoever goes on after an interruption."""
         return sent(shown(waiter, upload, request))
+
+    @router.post(
+        "/{upload_id}/complete",
+        response_model=UploadView,
+        responses=problems(400, 404, 409, 413, 415, 422),
+        openapi_extra=json_body(Checksum, required=False),
+    )
+    def complete(
+        request: Request, upload: Annotated[UploadRow, uploader], body: Annotated[dict[str, Any], given]
+    ) -> Response:
+        """Make one file of the parts, in the order of their numbers. Asked again, it changes nothing."""
+        told = checked(Checksum, body)
+        return sent(shown(waiter, waiter.uploads.complete(upload, sha256=told.sha256), request))
 
     @router.put(
         "/{upload_id}/{part}",
@@ -177,19 +190,6 @@ def add_parts(router: APIRouter, waiter: Dumbwaiter, uploader: Any) -> None:
         refuse_length(request, await asyncio.to_thread(uploads.room, upload, part), uploads.limit)
         stored = await received(request, lambda pieces: uploads.receive_part(upload, part, pieces))
         return sent(part_view(stored))
-
-    @router.post(
-        "/{upload_id}/complete",
-        response_model=UploadView,
-        responses=problems(400, 404, 409, 413, 415, 422),
-        openapi_extra=json_body(Checksum, required=False),
-    )
-    def complete(
-        request: Request, upload: Annotated[UploadRow, uploader], body: Annotated[dict[str, Any], given]
-    ) -> Response:
-        """Make one file of the parts, in the order of their numbers. Asked again, it changes nothing."""
-        told = checked(Checksum, body)
-        return sent(shown(waiter, waiter.uploads.complete(upload, sha256=told.sha256), request))
 
 
 def uploader_of(waiter: Dumbwaiter, owner_of_request: Owner) -> Uploader:
