@@ -142,6 +142,19 @@ def test_an_empty_file_is_a_file(client: httpx.Client) -> None:
     assert client.post(new["links"]["complete"], headers=ADA).json()["size"] == 0
 
 
+def test_a_form_is_no_file_and_what_curl_says_of_all_files_is_not_believed(client: httpx.Client) -> None:
+    new = announced(client)
+    forms = [
+        client.request("PUT", url, files={"file": b"x"}, headers=ADA)
+        for url in ("/app/uploads", f"{new['links']['self']}/1")
+    ]
+    curl = ADA | {"Content-Type": "application/x-www-form-urlencoded"}
+    named = client.put("/app/uploads", params={"filename": "a.pdf"}, content=b"x", headers=curl)
+
+    assert [answer.status_code for answer in forms] == [415, 415]
+    assert named.json()["content_type"] == "application/pdf"
+
+
 # whose it is
 
 

@@ -133,7 +133,7 @@ def add_new(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> N
         "",
         status_code=201,
         response_model=UploadView,
-        responses=problems(400, 408, 413, 422),
+        responses=problems(400, 408, 413, 415, 422),
         openapi_extra=BYTES,
     )
     async def put(
@@ -143,8 +143,8 @@ def add_new(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> N
     ) -> Response:
         """Send a file in one go: the body is its bytes, `Content-Type` its type."""
         uploads = waiter.uploads
+        kind = content_type_said(request)
         refuse_length(request, uploads.limit, uploads.limit)
-        kind = request.headers.get("content-type", "")
         row = await received(
             request,
             lambda pieces: uploads.receive(owner, pieces, filename=filename, content_type=kind),
@@ -177,7 +177,7 @@ def add_parts(router: APIRouter, waiter: Dumbwaiter, uploader: Any) -> None:
     @router.put(
         "/{upload_id}/{part}",
         response_model=PartView,
-        responses=problems(400, 404, 408, 409, 413, 422),
+        responses=problems(400, 404, 408, 409, 413, 415, 422),
         openapi_extra=BYTES,
     )
     async def put_part(
@@ -187,6 +187,7 @@ def add_parts(router: APIRouter, waiter: Dumbwaiter, uploader: Any) -> None:
     ) -> Response:
         """Send a part. In any order, several at once, and again if need be: the last of one number counts."""
         uploads = waiter.uploads
+        content_type_said(request)
         refuse_length(request, await asyncio.to_thread(uploads.room, upload, part), uploads.limit)
         stored = await received(request, lambda pieces: uploads.receive_part(upload, part, pieces))
         return sent(part_view(stored))
@@ -236,6 +237,19 @@ async def optional_body(request: Request) -> dict[str, Any]:
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return {}
     return await body_of(LARGEST_ANNOUNCEMENT)(request)
+
+
+def content_type_said(request: Request) -> str:
+    """What the client says that the bytes are. Refuses a form with 415: the file within it would be stored with its wrapping."""
+    said = request.headers.get("content-type", "").strip()
+    if said.lower().startswith("multipart/form-data"):
+        raise Refusal(
+            415,
+            "unsupported-media-type",
+            "Send the file's own bytes as the body, not a form with the file in it.",
+        )
+    # what curl says of everything
+    return "" if said.lower().startswith("application/x-www-form-urlencoded") else said
 
 
 def refuse_length(request: Request, room: int, limit: int) -> None:
