@@ -19,6 +19,7 @@ import psutil
 from bench.servers import big_directory
 from dumbwaiter.files import FileStore
 from tests.support.moto import moto
+from tests.support.swift import KEY, SECRET, swift
 
 MIB = 1024 * 1024
 MOST_GROWTH = 64 * MIB
@@ -56,7 +57,17 @@ def a_moto() -> Iterator[str]:
         yield server.url
 
 
-PLACES: dict[str, tuple[Place, int]] = {"disk": (a_disk, 5_000 * MIB), "moto": (a_moto, 1_024 * MIB)}
+@contextlib.contextmanager
+def a_swift() -> Iterator[str]:
+    with swift() as server:
+        yield server.url
+
+
+PLACES: dict[str, tuple[Place, int]] = {
+    "disk": (a_disk, 5_000 * MIB),
+    "moto": (a_moto, 1_024 * MIB),
+    "swift": (a_swift, 1_024 * MIB),
+}
 
 
 def measure(name: str, size: int) -> Published:
@@ -79,8 +90,8 @@ def written(path: Path, size: int) -> None:
 def published(name: str, url: str, source: Path, size: int) -> Published:
     words = [sys.executable, "-m", "bench.files", url, str(source)]
     environment = os.environ | {
-        "AWS_ACCESS_KEY_ID": "anybody",
-        "AWS_SECRET_ACCESS_KEY": "anything",
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
         "NO_PROXY": "127.0.0.1",
     }
     with subprocess.Popen(

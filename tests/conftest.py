@@ -41,7 +41,12 @@ GROUPS = {
 # worker processes go through there takes minutes, and is tried with --faults.
 PROCESSES = ("tests/faults/", "tests/worker/")
 ON_EVERY_DATABASE = "tests/worker/test_running.py"
-FLAGGED = {"long": ("--faults",), "overnight": ("--faults", "--long"), "mutants": ("--mutants",)}
+FLAGGED = {
+    "long": ("--faults",),
+    "overnight": ("--faults", "--long"),
+    "mutants": ("--mutants",),
+    "swift": ("--swift",),
+}
 
 left_out: Counter[str] = Counter()
 seconds: defaultdict[str, float] = defaultdict(float)
@@ -115,7 +120,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--without NAME`, `--faults`, `--long`, `--seed N`, `--mutants`."""
+    """`--without NAME`, `--faults`, `--long`, `--seed N`, `--mutants`, `--swift`."""
     group = parser.getgroup("dumbwaiter")
     group.addoption(
         "--without",
@@ -128,6 +133,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--long", action="store_true", help="with --faults: the trials that take hours, too")
     group.addoption("--seed", type=int, help="the seed of the random trials, as an earlier run told it")
     group.addoption("--mutants", action="store_true", help="run the tests of the tests too")
+    group.addoption("--swift", action="store_true", help="try OpenStack Swift too, which checks signatures")
     group.addoption("--only-services", action="store_true", help="start what the tests need, and run none")
 
 

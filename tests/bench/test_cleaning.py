@@ -32,7 +32,10 @@ def test_twenty_thousand_records_go_by_themselves_while_tasks_flow_and_so_do_exp
     assert done.p50 <= prune.MOST_MS
 
 
-@pytest.mark.parametrize("place", list(files.PLACES))
+ON_SWIFT = pytest.param("swift", marks=(pytest.mark.swift, pytest.mark.service("swift")))
+
+
+@pytest.mark.parametrize("place", ["disk", "moto", ON_SWIFT])
 def test_a_file_of_64_mib_is_stored_in_little_memory(place: str, tell: Tell) -> None:
     done = files.measure(place, 64 * files.MIB)
 

@@ -13,6 +13,7 @@ from dumbwaiter.task import Status, Task
 from tests.support import pantry
 from tests.support.databases import Database
 from tests.support.moto import Moto, moto
+from tests.support.swift import KEY, SECRET, Swift, swift
 from tests.support.waiting import until
 from tests.support.workers import Place, place
 
@@ -28,13 +29,26 @@ def server() -> Iterator[Moto]:
         yield running
 
 
-@pytest.fixture(params=["disk", "moto"])
+@pytest.fixture(scope="module")
+def swift_server() -> Iterator[Swift]:
+    with swift() as running:
+        yield running
+
+
+ON_SWIFT = pytest.param(
+    "swift", marks=(pytest.mark.swift, pytest.mark.service("swift"), pytest.mark.timeout(150))
+)
+
+
+@pytest.fixture(params=["disk", "moto", ON_SWIFT])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
     if request.param == "disk":
         return Disk(tmp_path / "files")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "anybody")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    if request.param == "swift":
+        return Bucket(request.getfixturevalue("swift_server"))
     return Bucket(request.getfixturevalue("server"))
 
 
@@ -61,7 +75,7 @@ class Bucket:
 
     large = 128 * MIB
 
-    def __init__(self, server: Moto) -> None:
+    def __init__(self, server: Moto | Swift) -> None:
         self._server = server
         self.url = server.url
         self.stored = server.keys

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.support import swift
 from tests.support.servers import (
     START_SECONDS,
     Running,
@@ -265,6 +266,15 @@ def _apt_pgbouncer() -> None:
     _apt_install("pgbouncer")
 
 
+def _swift_answers(_: str) -> None:
+    if program("swift-ring-builder") is None or program("swift-proxy-server") is None:
+        raise FileNotFoundError("there is no swift-proxy-server")
+
+
+def _apt_swift() -> None:
+    _apt_install(*swift.PACKAGES)
+
+
 def _mounts_answer(_: str) -> None:
     """Mounts of one's own, seen by nobody else; and in a new pid namespace, where one is process 1."""
     run(
@@ -380,6 +390,15 @@ SERVICES = {
             _pgbouncer_answers,
             (_apt_pgbouncer,),
             cure="Install it (Debian, Ubuntu: apt install pgbouncer), run ./dev services",
+        ),
+        Service(
+            "swift",
+            "OpenStack Swift, an object store,",
+            "",
+            ("swift-proxy-server",),
+            _swift_answers,
+            (_apt_swift,),
+            cure=f"Install it (Debian, Ubuntu: apt install {' '.join(swift.PACKAGES)}), run ./dev services",
         ),
         Service(
             "mounts",

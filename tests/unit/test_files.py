@@ -31,6 +31,7 @@ from dumbwaiter.files import (
 from dumbwaiter.task import ResultFile
 from tests.support.moto import Moto, moto
 from tests.support.objects import ObjectServer, object_server
+from tests.support.swift import KEY, SECRET, Swift, swift
 
 MIB = 1024 * 1024
 NAMES = st.text(min_size=1, max_size=200).filter(
@@ -53,12 +54,26 @@ def bucket() -> Iterator[Moto]:
         yield server
 
 
-@pytest.fixture(params=["directory", "memory", "s3", "moto"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
+@pytest.fixture(scope="module")
+def swift_server() -> Iterator[Swift]:
+    with swift() as server:
+        yield server
+
+
+ON_SWIFT = pytest.param("swift", marks=(pytest.mark.swift, pytest.mark.service("swift")))
+
+
+@pytest.fixture(params=["directory", "memory", "s3", "moto", ON_SWIFT])
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     if request.param == "directory":
         return FileStore(tmp_path / "store")
     if request.param == "memory":
         return FileStore("memory://", prefix="production")
+    if request.param == "swift":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        return FileStore(request.getfixturevalue("swift_server").url, prefix=secrets.token_hex(4))
     server = request.getfixturevalue("s3")
     if request.param == "moto":
         # of which each test has a part for itself
