@@ -5,6 +5,8 @@
 ./dev bench queue --quick               sees that all of it works, with numbers that mean nothing
 ./dev bench show .dev/bench/results/X.json   the tables and the chart of an earlier run
 ./dev bench eta                         how far off the estimates of the time left are
+./dev bench api                         POST /tasks/noop beside a bare route that inserts a row
+./dev bench sse                         500 clients follow 50 tasks a second for ten minutes
 ./dev bench plans                       the plans of the hot statements on a million rows
 ./dev bench prune                       old records and expired files go while tasks flow
 ./dev bench files                       large files go to a disk and to object stores, in little memory
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import chart, environments, files, plans, prune, report, results, servers
+from bench import api, chart, environments, files, plans, prune, report, results, servers, sse
 from bench.contestants import OURS, QUEUES, SERVERS, Contestant, chosen
 from bench.measures import MEASURES, Counts, Measure
 from bench.results import Result, Results
@@ -34,6 +36,8 @@ from bench.trials import Failed, Trial
 RESULTS = environments.ROOT / ".dev" / "bench" / "results"
 SESSIONS = Path(__file__).parents[1] / "tests" / "jobs" / "video" / "recordings" / "own"
 DATABASES = [name for name in SERVERS if name != "rabbitmq"]
+# The bare route, against which the others are measured, speaks to these.
+WEB = ["postgresql", "sqlite"]
 
 
 def main(words: Sequence[str]) -> int:
@@ -97,6 +101,17 @@ def parser() -> argparse.ArgumentParser:
     stored.set_defaults(word=measure_files)
     stored.add_argument("--places", type=several(files.PLACES), default=list(files.PLACES), metavar="NAME,…")
     stored.add_argument("--quick", action="store_true", help="64 MiB each: to see that it works")
+
+    asking = words.add_parser("api", help="POST /tasks/noop beside a bare route that inserts a row")
+    asking.set_defaults(word=measure_api)
+    asking.add_argument("--databases", type=several(WEB), default=WEB, metavar="NAME,…")
+    asking.add_argument("--quick", action="store_true", help="a second each: to see that it works")
+
+    following = words.add_parser("sse", help="many clients follow tasks that end all the time")
+    following.set_defaults(word=measure_streams)
+    following.add_argument("--databases", type=several(WEB), default=WEB, metavar="NAME,…")
+    following.add_argument("--seconds", type=float, help="for how long (600)")
+    following.add_argument("--quick", action="store_true", help="few, for 8 s: to see that it works")
     return top
 
 
@@ -216,6 +231,19 @@ def measure_pruning(given: argparse.Namespace) -> int:
     with servers.started(set(given.databases)) as running:
         found = (one for server in running.values() for one in prune.measure(server, amounts))
         return 1 if prune.show(found) else 0
+
+
+def measure_api(given: argparse.Namespace) -> int:
+    with servers.started(set(given.databases)) as running:
+        return 1 if api.show(api.all_of(running.values(), api.QUICK if given.quick else api.FULL)) else 0
+
+
+def measure_streams(given: argparse.Namespace) -> int:
+    crowd = sse.QUICK if given.quick else sse.FULL
+    if given.seconds is not None:
+        crowd = dataclasses.replace(crowd, seconds=given.seconds)
+    with servers.started(set(given.databases)) as running:
+        return 1 if sse.show(sse.all_of(running.values(), crowd)) else 0
 
 
 def measure_files(given: argparse.Namespace) -> int:
