@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast, get_args
 
 from dumbwaiter.api.looks import looks
 from dumbwaiter.api.models import LatestView, RecentView, TaskView, View, progress_view
@@ -42,6 +42,26 @@ class Wanted:
     request_key: str | None = None
 
 
+def wanted_of(query: Mapping[str, str], headers: Mapping[str, str]) -> Wanted:
+    """What the query and the headers of a request want. Refuses with 422, and every fault."""
+    key, request_key = query.get("business_key"), headers.get("idempotency-key")
+    policy = query.get("on_duplicate", "return")
+    faults = [
+        {"path": path, "message": "give 1 to 200 characters"}
+        for path, text in (("query.business_key", key), ("header.idempotency-key", request_key))
+        if text is not None and not 0 < len(text) <= 200
+    ]
+    if policy not in get_args(OnDuplicate):
+        known = ", ".join(get_args(OnDuplicate))
+        faults.append(
+            {"path": "query.on_duplicate", "message": f"there is no such policy; there are {known}"}
+        )
+    if faults:
+        detail = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
+        raise Refusal(422, "invalid-request", detail, errors=faults)
+    return Wanted(key, cast(OnDuplicate, policy), request_key)
+
+
 def enqueue(
     waiter: Dumbwaiter,
     task_type: str,
@@ -71,8 +91,10 @@ def enqueue(
             f"A task with this business_key {error.task.in_words} already.",
             task=view.model_dump(mode="json"),
         ) from None
-    # its place in the queue is asked for by who looks: a request that enqueues does nothing else
-    view = shown(waiter, task, base, placed=False)
+    # A request that enqueues asks for nothing else: a new task is shown as it was when it came to be, and its place in the
+    # queue is found out by who looks.
+    [look] = looks(waiter, [task], task.created_at if new else None, placed=False)
+    view = look.view(base)
     headers = {"Location": view.links.self} | UNCACHED
     if wanted.request_key is not None and not new:
         headers["Idempotent-Replayed"] = "true"
@@ -146,8 +168,8 @@ def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:
     return task
 
 
-def shown(waiter: Dumbwaiter, task: Task, base: str, *, placed: bool = True) -> TaskView:
-    [look] = looks(waiter, [task], placed=placed)
+def shown(waiter: Dumbwaiter, task: Task, base: str) -> TaskView:
+    [look] = looks(waiter, [task])
     return look.view(base)
 
 

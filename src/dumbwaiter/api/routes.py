@@ -6,20 +6,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
 
 from dumbwaiter.api import answers, downloads, events
-from dumbwaiter.api.answers import Answer, Wanted, found
-from dumbwaiter.api.bodies import ANY_OBJECT, body_of, refuse_strange_pages
+from dumbwaiter.api.answers import Answer, found, wanted_of
+from dumbwaiter.api.bodies import body_of, refuse_strange_pages
 from dumbwaiter.api.feed import feed_of
 from dumbwaiter.api.looks import looks_at
 from dumbwaiter.api.models import LatestView, ProgressView, RecentView, TaskView
 from dumbwaiter.api.problems import ProblemRoute, problems
 from dumbwaiter.api.refusals import Refusal
-from dumbwaiter.api.schemas import operation_id, request_body
+from dumbwaiter.api.schemas import asking, operation_id
 from dumbwaiter.app import Dumbwaiter
 from dumbwaiter.errors import UnknownTask
 from dumbwaiter.executors.registry import TaskType
-from dumbwaiter.store.rows import OnDuplicate
 
 # Names the owner of a request, or raises HTTPException; a dependency as FastAPI has them.
 Owner = Callable[[Request], Awaitable[str | None]]
@@ -57,32 +57,20 @@ def add_enqueue(
     described: bool = True,
 ) -> None:
     """Ask for a task: the path of one type, so that OpenAPI knows its arguments, or that of whatever type it names."""
-    who, given = Depends(owner_of_request), Depends(body_of(waiter.settings.max_payload))
+    who, body = Depends(owner_of_request), body_of(waiter.settings.max_payload)
 
-    async def named() -> str:
-        return "" if entry is None else entry.name
-
-    async def in_path(task_type: str) -> str:
-        return answers.open_type(waiter, task_type)
-
-    asked = Depends(in_path if entry is None else named)
-
-    def enqueue(
-        *,
-        request: Request,
-        owner: Annotated[str | None, who],
-        task_type: Annotated[str, asked],
-        arguments: Annotated[dict[str, Any], given],
-        business_key: Annotated[str | None, KEY] = None,
-        on_duplicate: Annotated[
-            OnDuplicate, Query(description="what to do if a task with this business_key is active")
-        ] = "return",
-        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
-    ) -> Response:
+    # What it takes is described here and read below: to have FastAPI do it costs as much as the insert.
+    async def enqueue(*, request: Request, owner: Annotated[str | None, who]) -> Response:
         """Enqueue a task of a type that is open to HTTP. The body is a JSON object of its arguments."""
-        wanted = Wanted(business_key, on_duplicate, idempotency_key)
-        base = base_of(request, 1)
-        return sent(answers.enqueue(waiter, task_type, arguments, wanted, owner=owner, base=base))
+        name = request.path_params["task_type"] if entry is None else entry.name
+        answers.open_type(waiter, name)
+        wanted = wanted_of(request.query_params, request.headers)
+        arguments, base = await body(request), base_of(request, 1)
+
+        def ask() -> Response:
+            return sent(answers.enqueue(waiter, name, arguments, wanted, owner=owner, base=base))
+
+        return await run_in_threadpool(ask)
 
     router.add_api_route(
         "/{task_type}" if entry is None else f"/{entry.name}",
@@ -92,7 +80,7 @@ def add_enqueue(
         response_model=TaskView,
         responses=problems(400, 404, 409, 413, 415, 422, 429)
         | {200: {"model": TaskView, "description": "there is one already"}},
-        openapi_extra={"requestBody": ANY_OBJECT if entry is None else request_body(entry)},
+        openapi_extra=asking(entry),
         operation_id="enqueue" if entry is None else operation_id(entry),
         summary="Enqueue" if entry is None else f"Enqueue {entry.name}",
         description=None if entry is None else inspect.getdoc(entry.function),

@@ -4,21 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from dumbwaiter.executors.registry import TaskType
+from dumbwaiter.store.rows import OnDuplicate
 
 DEFINED = "#/$defs/"
 
 
-def request_body(entry: TaskType) -> dict[str, Any]:
-    """The OpenAPI entry of the body that asks for a task of this type."""
+KEY = {"type": "string", "minLength": 1, "maxLength": 200}
+PARAMETERS = [
+    {
+        "name": "business_key",
+        "in": "query",
+        "description": "the page's own name for the work, such as `order-42`",
+        "schema": KEY,
+    },
+    {
+        "name": "on_duplicate",
+        "in": "query",
+        "description": "what to do if a task with this business_key is active",
+        "schema": {"type": "string", "enum": list(get_args(OnDuplicate)), "default": "return"},
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "the same key with the same body is the same task",
+        "schema": KEY,
+    },
+]
+IN_PATH = {"name": "task_type", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def asking(entry: TaskType | None) -> dict[str, Any]:
+    """The OpenAPI entries of what asks for a task of this type, or of the type that the path names."""
+    if entry is None:
+        return {"parameters": [IN_PATH, *PARAMETERS], "requestBody": body({"type": "object"})}
     try:
         schema = whole(entry.signature.schema())
     except PydanticInvalidForJsonSchema:
         schema = {"type": "object"}  # of a parameter's own type that only Python can check
+    return {"parameters": PARAMETERS, "requestBody": body(schema)}
+
+
+def body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
