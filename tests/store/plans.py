@@ -46,11 +46,17 @@ def sent(store: Store, work: Callable[[], object], *tables: str) -> list[tuple[s
     def hear(_connection, _cursor, statement, parameters, _context, _many):
         heard.append((statement, parameters))
 
-    sa.event.listen(store.connections.engine, "before_cursor_execute", hear)
+    duties = store.connections.engine
+    with store.connections.for_a_request():
+        requests = store.connections.engine
+    engines = {duties, requests}
+    for engine in engines:
+        sa.event.listen(engine, "before_cursor_execute", hear)
     try:
         work()
     finally:
-        sa.event.remove(store.connections.engine, "before_cursor_execute", hear)
+        for engine in engines:
+            sa.event.remove(engine, "before_cursor_execute", hear)
     return [one for one in heard if "SELECT 1" not in one[0] and any(name in one[0] for name in names)]
 
 
