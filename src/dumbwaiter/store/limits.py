@@ -35,4 +35,7 @@ def counting(db: Database, new: NewTask, limit: Limit) -> sa.Select[Any]:
     )
     if limit.task_type is not None:
         active = active.where(tasks.c.task_type == limit.task_type)
+    else:
+        # true of all; or SQLite may take the index of all of the owner's tasks, and read those that have ended
+        active = active.where(tasks.c.task_type > "")
     return sa.select(sa.func.count()).select_from(active.limit(limit.most).subquery())
