@@ -330,5 +330,5 @@ def test_batches_grow_while_the_database_is_quick_and_shrink_when_it_is_not() ->
     for _ in seconds:
         assert chore.once() == (seen[-1], True)
 
-    assert seen[:5] == [100, 200, 400, 800, 1_000]
+    assert seen[:5] == [200, 400, 800, 1_000, 1_000]
     assert seen[-1] == chores.FEWEST

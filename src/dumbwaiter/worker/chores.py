@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dumbwaiter")
 
-FEWEST, FIRST, MOST = 10, 100, 1_000
-# What the database is busy with for longer than this is halved, for less than half of it doubled: a statement of a fifth of this
-# is the rule then, and claims that come at the same time do not notice.
-LONG = 0.05
+# Fewer gain nothing: what a transaction of ten statements costs by itself is more than what a hundred rows do.
+FEWEST, FIRST, MOST = 100, 200, 1_000
+# A batch that keeps the database busy for longer than this is halved next time, one of less than half of it doubled. It is some ten
+# statements, the longest of them a few times as long as the others.
+LONG = 0.1
 # Files that cannot be deleted stand at the front of their queue; so many are passed over before a round gives up.
 PASSED_OVER = 1_000
 IN_A_ROW = 3
