@@ -146,6 +146,8 @@ def with_dishes(waiter: Dumbwaiter, stove: Stove) -> Dumbwaiter:
             stove.gates[f"{name} opened"].set()
             raise ConnectionError("the oven's door was opened")
         stove.wait(ctx, f"{name} done")
+        if stove.gates[f"{name} burnt"].is_set():
+            raise Fail("burnt", user_message="It is burnt.")
         return "risen"
 
     @waiter.task("taste", http=True)
@@ -200,7 +202,7 @@ def window(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
 
 def element(name: str, more: str = "", arguments: str = "") -> str:
     return (
-        f'<dumbwaiter-task type="dish" key="{name}" label="Soup" {more} '
+        f'<dumbwaiter-task type="dish" key="{name}" aria-label="Soup" {more} '
         f"""arguments='{{"name": "{name}"{arguments}}}'></dumbwaiter-task>"""
     )
 

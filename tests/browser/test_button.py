@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from dumbwaiter.task import Status
 from tests.browser.stoves import BYTES, Stove, button, element, headline, opened, tasks_of
@@ -285,7 +285,7 @@ def test_a_framework_may_set_properties_before_and_after_and_again(
     tab.evaluate(
         """name => {
         window.node = document.body.appendChild(document.createElement("dumbwaiter-task"));
-        window.render = (more) => Object.assign(node, { type: "dish", businessKey: name, arguments: { name, ...more }, label: "Soup" });
+        window.render = (more) => Object.assign(node, { type: "dish", businessKey: name, arguments: { name, ...more }, ariaLabel: "Soup" });
         render();
         window.states = [];
         document.body.addEventListener("dumbwaiter-state", ({ detail }) => { states.push(detail.state); render(); });
@@ -401,3 +401,142 @@ def test_where_an_upload_is_refused_it_says_why(stove: Stove, context: BrowserCo
 
     expect(tab.locator(".problem")).to_have_text("It could not be asked for: That is too much salt.")
     expect(button(tab, "Choose a file")).to_be_visible()
+
+
+def test_arguments_that_are_no_json_are_told_of_and_nothing_is_asked(
+    stove: Stove, browser: Browser, name: str
+) -> None:
+    stove.requests.clear()
+    # no `window`: the console is told, too
+    tab = browser.new_context().new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    for attribute in ("arguments", "headers", "texts"):
+        for value in ("{'month': 3}", "[1]", "null"):
+            said.clear()
+            tab.goto(
+                stove.host(
+                    "wrong",
+                    f'<dumbwaiter-task type="dish" key="{name}" {attribute}="{value}"></dumbwaiter-task>',
+                )
+            )
+            expect(tab.locator(".problem")).to_have_text(
+                re.compile(f"It could not be asked for: the attribute {attribute} is no JSON object: ")
+            )
+            button(tab, "Start").click(force=True)
+            assert tab.evaluate("document.querySelector('dumbwaiter-task').make()") is None
+            assert len(said) == 1
+            assert f"<dumbwaiter-task>: the attribute {attribute} is no JSON object" in said[0]
+    assert [path for _, path, _ in stove.requests if path.startswith("/tasks")] == []
+
+    tab.evaluate(
+        """name => {
+        const element = document.querySelector("dumbwaiter-task");
+        element.removeAttribute("texts");
+        element.setAttribute("arguments", JSON.stringify({ name }));
+    }""",
+        name,
+    )
+    expect(tab.locator(".problem")).to_be_hidden()
+    button(tab, "Start").click()
+    expect(tab.locator(".step")).to_have_text("Peeling")
+    button(tab, "Cancel").click()
+    expect(headline(tab)).to_have_text("Cancelled")
+    tab.context.close()
+
+
+def test_an_element_without_a_type_says_what_it_lacks(stove: Stove, browser: Browser) -> None:
+    stove.requests.clear()
+    tab = browser.new_context().new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    tab.goto(stove.host("bare", '<dumbwaiter-task key="soup"></dumbwaiter-task>'))
+
+    expect(tab.locator(".problem")).to_have_text(re.compile("it has neither a type nor a task-id"))
+    assert len(said) == 1
+    assert said[0].startswith("<dumbwaiter-task>: it has neither a type nor a task-id")
+    assert [path for _, path, _ in stove.requests if path.startswith("/tasks")] == []
+    tab.context.close()
+
+
+def test_a_wrong_endpoint_is_named(stove: Stove, context: BrowserContext, name: str) -> None:
+    tab = opened(context, stove.host("astray", element(name, 'endpoint="/jobs/tasks"')))
+    where = f"GET {stove.url}/jobs/tasks?task_type=dish&business_key={name}: 404"
+    expect(tab.locator(".trouble")).to_have_text(f"There are no tasks at this address ({where})")
+
+    # without a key nothing is asked before the press
+    tab.goto(
+        stove.host("astray", element(name, 'endpoint="/pages/astray/tasks"').replace("key=", "data-key="))
+    )
+    button(tab, "Start").click()
+    expect(tab.locator(".problem")).to_have_text(
+        "It could not be asked for: There are no tasks at this address "
+        f"(POST {stove.url}/pages/astray/tasks/dish: 404)"
+    )
+
+
+def test_a_label_is_the_word_on_the_button(stove: Stove, context: BrowserContext, name: str) -> None:
+    tab = opened(
+        context, stove.host("plain", element(name, 'label="Export"').replace("aria-label", "data-label"))
+    )
+    button(tab, "Export").click()
+    expect(tab.get_by_role("progressbar", name="Export")).to_be_visible()
+    button(tab, "Cancel").click()
+
+    expect(button(tab, "Make again")).to_be_visible()
+
+
+def test_what_would_fail_again_is_offered_quietly(stove: Stove, context: BrowserContext, name: str) -> None:
+    tab = opened(context, stove.host("plain", element(name).replace('"dish"', '"souffle"', 1)))
+    button(tab, "Start").click()
+    expect(tab.locator(".step")).to_have_text("Rising (attempt 2 of 3)")
+    stove.gates[f"{name} burnt"].set()
+    stove.gates[f"{name} done"].set()
+    expect(headline(tab)).to_have_text("It is burnt.")
+
+    expect(tab.locator(".make")).to_have_class(re.compile(r"^(?!.*\bmain\b).*\bagain\b"))
+
+
+def test_the_name_of_a_chosen_file_is_made_one_that_the_server_takes(
+    stove: Stove, context: BrowserContext, name: str
+) -> None:
+    tab = opened(
+        context,
+        stove.host("plain", f'<dumbwaiter-task type="taste" key="{name}" upload="spice"></dumbwaiter-task>'),
+    )
+    expect(button(tab, "Choose a file")).to_have_attribute("aria-disabled", "false")
+    tab.evaluate(
+        r"""() => {
+        const file = new File(["salt"], "🧂".repeat(60) + "a\\b\u0007\n/c.txt");
+        document.querySelector("dumbwaiter-task").make(file);
+        }"""
+    )
+
+    expect(headline(tab)).to_have_text("Done")
+    assert stove.waiter.find(key=name)[0].result == "🧂" * 39 + "a_b___c.txt: salt"
+
+
+def test_a_few_seconds_are_not_about_and_bytes_have_a_plural(
+    stove: Stove, context: BrowserContext, name: str
+) -> None:
+    tab = opened(context, stove.host("plain", element(name)))
+    told = {
+        "task_id": "0198c0de-0000-7000-8000-000000000001", "task_type": "dish", "status": "running", "phase": "running",
+        "display": "working", "progress_percentage": 97, "current_step": None, "steps": [], "attempt": 1, "max_attempts": 1,
+        "estimated_remaining_seconds": 3, "files": [], "finished_at": None,
+    }  # fmt: skip
+    tab.route(re.compile("/tasks/(events|0198)"), lambda route: route.fulfill(status=502))
+    show = "told => { document.querySelector('dumbwaiter-task').receive(told); }"
+    tab.evaluate(show, told)
+    expect(tab.locator(".left")).to_have_text("a few seconds left")
+    tab.evaluate("document.documentElement.lang = 'zh'; document.querySelector('dumbwaiter-task').draw()")
+    expect(tab.locator(".left")).to_have_text("还需几秒钟")
+    tab.evaluate("document.documentElement.lang = 'en'")
+    file = {"name": "a.txt", "size": 5, "content_type": "text/plain", "url": "/a", "expires_at": None}
+    tab.evaluate(
+        show,
+        told
+        | {"phase": "success", "display": "ready", "files": [file], "finished_at": "2026-01-01T00:00:00Z"},
+    )
+
+    expect(tab.get_by_role("link", name="Download (5 bytes)", exact=True)).to_be_visible()

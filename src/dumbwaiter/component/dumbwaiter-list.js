@@ -5,7 +5,7 @@
  *   <dumbwaiter-list endpoint="/tasks" limit="10" names='{"video-export": "Video"}'></dumbwaiter-list>
  */
 
-import { build, kindOf, Line, moment, say, setTexts, Shared } from "./dumbwaiter.js";
+import { build, fill, kindOf, Line, moment, say, setTexts, Shared } from "./dumbwaiter.js";
 
 setTexts("en", { empty: "Nothing yet", list: "Recent tasks" });
 setTexts("zh", { empty: "暂无任务", list: "最近的任务" });
@@ -44,6 +44,7 @@ export class DumbwaiterList extends Shared {
 
   start() {
     this.line = Line.of(this);
+    this.sound();
     this.draw();
     this.refresh();
   }
@@ -55,6 +56,7 @@ export class DumbwaiterList extends Shared {
   /** Ask for the newest tasks; those that are under way are followed from then on. */
   async refresh() {
     clearTimeout(this.timer);
+    if (this.flaw) return;
     const turn = ++this.turn;
     let tasks;
     try {
@@ -72,8 +74,8 @@ export class DumbwaiterList extends Shared {
 
   draw() {
     const { words, language, tasks, items, rows } = this;
-    rows.ariaLabel = this.label || words.list;
-    say(this.note, this.worries ? words[this.worries] : tasks?.length === 0 ? words.empty : "");
+    rows.ariaLabel = this.called || words.list;
+    say(this.note, this.flaw || (this.worries ? fill(words[this.worries], this.line) : tasks?.length === 0 ? words.empty : ""));
     const wanted = new Set(tasks?.map((task) => task.task_id));
     for (const [id, item] of items) if (!wanted.has(id)) { item.remove(); items.delete(id); }
     for (const [index, task] of (tasks ?? []).entries()) {
@@ -106,7 +108,7 @@ export class DumbwaiterList extends Shared {
     if (!task) return;
     say(title, String(this.titleOf?.(task) ?? this.names[task.task_type] ?? task.task_type));
     say(time, moment(task.created_at, language));
-    item.lastChild.label = title.textContent;
+    item.lastChild.ariaLabel = title.textContent;
   }
 }
 

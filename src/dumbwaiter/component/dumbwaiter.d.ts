@@ -37,11 +37,11 @@ export interface TaskView {
 }
 
 export type Headers = Record<string, string>;
-/** Texts by their names; `{n}`, `{m}`, `{time}`, `{when}`, `{why}`, `{low}`, `{high}` are filled in. */
+/** Texts by their names; `{n}`, `{m}`, `{time}`, `{when}`, `{why}`, `{what}`, `{low}`, `{high}` are filled in. */
 export type Texts = Partial<Record<
   | "make" | "again" | "cancel" | "download" | "choose" | "uploading" | "queued" | "next" | "ahead" | "aheadMany" | "starts"
   | "scheduled" | "retrying" | "running" | "cancelling" | "ready" | "done" | "failed" | "cancelled" | "expired" | "gone" | "attempt" | "left"
-  | "leftRange" | "soon" | "until" | "offline" | "unreachable" | "signIn" | "notAsked" | "tooMany" | "empty" | "list",
+  | "leftSoon" | "leftRange" | "soon" | "until" | "offline" | "unreachable" | "signIn" | "nowhere" | "notAsked" | "tooMany" | "empty" | "list",
   string
 >>;
 
@@ -57,8 +57,10 @@ interface Shared extends HTMLElement {
   /** Sent with everything that changes something, in the header `csrfHeader` ("X-CSRF-Token"). */
   csrfToken: string;
   csrfHeader: string;
-  /** What it is called, for screen readers. */
+  /** The word on the button that makes; of a list, what it is called. */
   label: string;
+  /** What it is called, for screen readers; otherwise the label. */
+  ariaLabel: string | null;
   headers: Headers | (() => Headers);
   texts: Texts | (() => Texts);
   /** Ask the server how it stands. */

@@ -1,12 +1,12 @@
 /**
- * <dumbwaiter-task type="video-export" key="order-42" endpoint="/tasks">: a button for slow work. It becomes a progress
- * bar, then a download, and finds its task again. What the server sends is put in as text, never as HTML.
+ * <dumbwaiter-task type="video-export" key="order-42">: a button that becomes a progress bar, then a download. What the
+ * server sends is put in as text, never as HTML.
  */
 
 const MOST_STREAMED = 250;
 const ASK = [2_000, 5_000];  // ms between questions without a stream
 const ASK_HIDDEN = [15_000, 60_000];
-const FIRST_WORD = 5_000;  // later a proxy holds the stream up
+const FIRST_WORD = 5_000;  // a proxy holds it up
 const SILENCE = 40_000;  // it beats every 15 s
 const WITHOUT_STREAM = 60_000;  // after two in vain
 const HIDDEN_STREAM = 10_000;
@@ -21,9 +21,9 @@ export const TEXTS = {
     starts: "starts in about {time}", scheduled: "Starts at {when}", retrying: "Something went wrong. Next try in {time}",
     running: "Being made", cancelling: "Stopping", ready: "Ready", done: "Done",
     failed: "Something went wrong while it was being made", cancelled: "Cancelled", expired: "It was kept for a while and has been removed",
-    gone: "There is no such task", attempt: "attempt {n} of {m}", left: "about {time} left", leftRange: "{low} to {high} left", soon: "a few seconds",
+    gone: "There is no such task", attempt: "attempt {n} of {m}", left: "about {time} left", leftSoon: "a few seconds left", leftRange: "{low} to {high} left", soon: "a few seconds",
     until: "Kept until {when}", offline: "No connection. The work goes on", unreachable: "The server does not answer; still trying",
-    signIn: "Please sign in again", notAsked: "It could not be asked for: {why}", tooMany: "Too much at once; try again in {time}",
+    signIn: "Please sign in again", nowhere: "There are no tasks at this address ({what})", notAsked: "It could not be asked for: {why}", tooMany: "Too much at once; try again in {time}",
   },
   zh: {
     make: "开始", again: "重新生成", cancel: "取消", download: "下载", choose: "选择文件", uploading: "正在上传",
@@ -31,9 +31,9 @@ export const TEXTS = {
     starts: "预计{time}后开始", scheduled: "将于 {when} 开始", retrying: "出了点问题，{time}后重试",
     running: "正在生成", cancelling: "正在停止", ready: "已就绪", done: "已完成",
     failed: "生成时出了问题", cancelled: "已取消", expired: "文件已过保存期并被删除",
-    gone: "没有这个任务", attempt: "第 {n} 次，共 {m} 次", left: "大约还需{time}", leftRange: "还需{low}至{high}", soon: "几秒钟",
+    gone: "没有这个任务", attempt: "第 {n} 次，共 {m} 次", left: "大约还需{time}", leftSoon: "还需几秒钟", leftRange: "还需{low}至{high}", soon: "几秒钟",
     until: "保存至 {when}", offline: "网络已断开，任务仍在进行", unreachable: "服务器没有响应，仍在尝试",
-    signIn: "请重新登录", notAsked: "未能提交：{why}", tooMany: "请求太多，请在{time}后再试",
+    signIn: "请重新登录", nowhere: "此地址没有任务接口（{what}）", notAsked: "未能提交：{why}", tooMany: "请求太多，请在{time}后再试",
   },
 };
 
@@ -46,7 +46,8 @@ const fill = (text, values) => text.replace(/\{(\w+)\}/g, (all, name) => values[
 const sentence = (text) => text && text[0].toUpperCase() + text.slice(1);
 
 function unit(language, number, unit, digits = 0) {
-  return new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: digits }).format(number);
+  const unitDisplay = unit === "byte" ? "long" : "short";
+  return new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay, maximumFractionDigits: digits }).format(number);
 }
 
 function size(bytes, language) {
@@ -88,10 +89,10 @@ p, ul { margin: 0; padding: 0; list-style: none; }
 .fill { height: .55rem; inline-size: max(.55rem, var(--done) * 1%); border-radius: inherit; background: var(--_accent); transition: inline-size .6s ease-out; }
 .waiting .fill { inline-size: 30%; animation: wait 2.4s ease-in-out infinite alternate; }
 @keyframes wait { to { margin-inline-start: 70%; } }
-.facts { display: flex; flex-wrap: wrap; gap: 0 .9em; font-variant-numeric: tabular-nums; }
+.facts { display: flex; gap: .9em; font-variant-numeric: tabular-nums; }
 .facts, .message, .note, .trouble, .time { color: var(--_muted); font-size: .92em; }
 .percent { color: var(--_accent); font-weight: 650; }
-.left { margin-inline-start: auto; }
+.left { margin-inline-start: auto; text-align: end; }
 .actions { display: flex; flex-wrap: wrap; gap: .6rem; }
 .button {
   display: inline-grid; place-content: center; min-height: 2.75rem; padding: .5rem 1.1rem; border: 1px solid var(--_line);
@@ -107,11 +108,11 @@ p, ul { margin: 0; padding: 0; list-style: none; }
 @media (forced-colors: active) { .bar { border: 1px solid; } .fill { background: Highlight; } .button { border-color: ButtonText; } }
 `);
 
-// ---- Line: one for each endpoint, with one stream for all elements of the page ----
+// ---- One stream for all elements of an endpoint ----
 
-const living = new Set();      // the elements that are on the page
+const living = new Set();
 const lines = new Map();
-const remembered = new Map();  // identity -> view: what is swapped in is drawn at once
+const remembered = new Map();  // identity -> view
 let pageLeft = false;
 
 class Line {
@@ -119,15 +120,15 @@ class Line {
     const key = JSON.stringify([element.endpoint, element.credentials, element.headers]);
     const line = lines.get(key) ?? new Line();
     lines.set(key, line);
-    line.owner = element;  // its headers are asked for anew with each request: tokens change
+    line.owner = element;  // its headers are asked for at each request
     line.base = new URL(element.endpoint, document.baseURI).href.replace(/\/+$/, "");
     return line;
   }
 
   followed = new Map();  // task id -> the elements that show it
   tags = new Map();      // task id -> ETag
-  covered = [];          // what the last stream was to tell of
-  looks = 0;             // questions under way that may bring more to follow
+  covered = [];          // what the stream tells of
+  looks = 0;                 // questions under way
   skew = 0;              // the server's clock minus ours, ms
   misses = 0;
   streamAfter = 0;
@@ -140,13 +141,16 @@ class Line {
     return answer;
   }
 
-  /** The JSON of an answer, undefined if nothing is new. Its errors have a `status`: 0 if nobody answered. */
+  /** The JSON of an answer, undefined if nothing is new. Errors have a `status`, 0 without an answer. */
   async json(path, options) {
     const answer = await this.fetch(path, options).catch((error) => { throw Object.assign(error, { status: 0 }); });
     const { status } = answer;
     if (status === 304) return undefined;
-    const body = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw Object.assign(new Error(body.detail || status), { status, body, wait: answer.headers.get("Retry-After") });
+    const body = await answer.json().catch(() => answer.ok ? null : {});
+    // our own refusals have a name
+    const nowhere = !body || (/40[45]/.test(status) && !body.type?.startsWith("urn:dumb"));
+    if (nowhere) this.what = `${options?.method ?? "GET"} ${answer.url}: ${status}`;
+    if (nowhere || !answer.ok) throw Object.assign(new Error(body?.detail || status), { status, body, nowhere, wait: answer.headers.get("Retry-After") });
     this.tags.set(body.task_id, answer.headers.get("ETag"));
     return body;
   }
@@ -191,14 +195,13 @@ class Line {
     if (!this.followed.size) this.wake();
   }
 
-  /** There is more to follow, or nothing; `now`: or the page is looked at again. */
+  /** `now`: the page is looked at again. */
   wake(now) {
     if (now) { this.streamAfter = 0; this.hurry?.(); }
     if (!this.running && this.followed.size) this.run();
     else this.waking ??= setTimeout(() => this.reopen(Date.now() + 2_000), 100);
   }
 
-  /** All that comes within a moment goes into one stream. */
   reopen(latest) {
     this.waking = undefined;
     if (this.looks && Date.now() < latest) { this.waking = setTimeout(() => this.reopen(latest), 100); return; }
@@ -239,7 +242,7 @@ class Line {
     return new Promise((done) => { this.hurry = done; setTimeout(done, ms); });
   }
 
-  /** A question for each task; whether there was news. */
+  /** Whether there was news. */
   async round() {
     let news = false;
     try {
@@ -250,7 +253,7 @@ class Line {
     return news;
   }
 
-  /** Follow by server-sent events until they end; whether any came. */
+  /** Whether any events came. */
   async stream() {
     const ids = this.wanted(), stop = this.stop = new AbortController();
     this.covered = ids;
@@ -274,9 +277,9 @@ class Line {
   }
 }
 
-const kindOf = ({ status }) => status === 401 || status === 403 ? "signIn" : navigator.onLine ? "unreachable" : "offline";
+const kindOf = ({ status, nowhere }) => nowhere ? "nowhere" : status === 401 || status === 403 ? "signIn" : navigator.onLine ? "unreachable" : "offline";
 
-/** The events of a stream, and its comments: they say that it lives. */
+/** The events of a stream, and its comments. */
 async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ""; ;) {
@@ -311,7 +314,7 @@ addEventListener("pagehide", () => { pageLeft = true; stopAll(); });
 addEventListener("pageshow", () => { if (pageLeft) { pageLeft = false; lookAgain(); } });
 setInterval(() => { if (!document.hidden) for (const element of living) element.tick?.(); }, 1_000);
 
-// What one element asked for, others show too, in other tabs as well: they hear of it, and ask the server.
+// What one element asked for, others show too, in other tabs as well.
 const channel = new BroadcastChannel("dumbwaiter");
 channel.onmessage = ({ data }) => { for (const element of living) element.hear(data); };
 
@@ -320,10 +323,16 @@ function remember(identity, view) {
   if (remembered.size > MOST_REMEMBERED) remembered.delete(remembered.keys().next().value);
 }
 
-// ---- What elements share: attributes are properties too, however and whenever a framework sets them ----
+// ---- What elements share: attributes are properties too ----
+
+function objectIn(text) {
+  const value = JSON.parse(text || "{}");
+  if (value?.constructor !== Object) throw new TypeError(text);
+  return value;
+}
 
 export class Shared extends HTMLElement {
-  static plain = { endpoint: "/tasks", credentials: "same-origin", "csrf-token": "", "csrf-header": "X-CSRF-Token", label: "" };
+  static plain = { endpoint: "/tasks", credentials: "same-origin", "csrf-token": "", "csrf-header": "X-CSRF-Token", label: "", "aria-label": "" };
   static objects = ["headers", "texts"];
   static get observedAttributes() { return [...Object.keys(this.plain), ...this.objects, "lang"]; }
 
@@ -335,17 +344,11 @@ export class Shared extends HTMLElement {
         if (value == null) this.removeAttribute(attribute); else this.setAttribute(attribute, value);
       });
     }
-    // A property is an object or a function that gives it, an attribute is JSON.
     for (const name of this.objects) {
       this.property(name, function () {
         const set = this.given[name];
         if (set) return typeof set === "function" ? set() : set;
-        try {
-          return JSON.parse(this.getAttribute(name) || "{}");
-        } catch (error) {
-          console.error(`<${this.localName}>: the attribute ${name} is not JSON: ${error.message}`, this);
-          return {};
-        }
+        try { return objectIn(this.getAttribute(name)); } catch { return {}; }
       }, function (value) {
         if (typeof value === "string") { this.setAttribute(name, value); return; }
         this.given[name] = value;
@@ -358,6 +361,16 @@ export class Shared extends HTMLElement {
   static property(name, get, set) { Object.defineProperty(this.prototype, name, { get, set, enumerable: true }); }
 
   given = {};
+  flaw = "";  // of its attributes; then nothing is asked
+
+  sound(flaw = "") {
+    for (const name of this.constructor.objects) {
+      try { if (!this.given[name]) objectIn(this.getAttribute(name)); } catch (error) { flaw = `the attribute ${name} is no JSON object: ${error.message}`; }
+    }
+    if (flaw && flaw !== this.flaw) console.error(`<${this.localName}>: ${flaw}`, this);
+    this.flaw = flaw;
+    return !flaw;
+  }
 
   constructor() {
     super();
@@ -365,7 +378,7 @@ export class Shared extends HTMLElement {
   }
 
   connectedCallback() {
-    // A property that was set before this file was there hides the accessor.
+    // set before this file was there, it hides the accessor
     for (const name of [...Object.keys(this.constructor.prototype), "task"]) {
       if (Object.hasOwn(this, name)) { const value = this[name]; delete this[name]; this[name] = value; }
     }
@@ -382,6 +395,7 @@ export class Shared extends HTMLElement {
     this.due ??= Promise.resolve().then(() => { this.due = undefined; if (this.isConnected) this.start(); });
   }
 
+  get called() { return this.ariaLabel || this.label; }
   get token() { return this.csrfToken && { [this.csrfHeader]: this.csrfToken }; }
 
   /** The nearest `lang`, through shadow roots too. */
@@ -403,7 +417,7 @@ export class Shared extends HTMLElement {
   }
 }
 
-/** An element whose classes are its CSS parts too. */
+/** Its classes are its CSS parts too. */
 export function build(tag, part, attributes = {}, ...children) {
   const element = Object.assign(document.createElement(tag), { className: part });
   element.setAttribute("part", part);
@@ -412,10 +426,10 @@ export function build(tag, part, attributes = {}, ...children) {
   return element;
 }
 
-/** Unchanged text is left alone: a selection stays, and nothing is read out again. */
+/** Unchanged text is left alone: nothing is read out again. */
 export function say(element, text) { if (element.textContent !== text) element.textContent = text; }
 
-export { Line, kindOf };
+export { Line, fill, kindOf };
 
 // ---- <dumbwaiter-task> ----
 
@@ -426,12 +440,12 @@ export class DumbwaiterTask extends Shared {
   view = null;
   known = false;       // whether the server has said how it stands
   busy = false;
-  sent = null;         // 0…1 while a file is uploaded
+  sent = null;                // 0…1 of an upload
   problem = "";        // why a press came to nothing
   worries = "";        // why it is not known how it stands
   turn = 0;
   checkedAt = 0;
-  file = null;         // what is uploaded at the next press, if the page has chosen it
+  file = null;         // to be uploaded at the next press
 
   constructor() {
     super();
@@ -451,10 +465,10 @@ export class DumbwaiterTask extends Shared {
     parts.picker.onchange = () => { this.make(parts.picker.files[0]); parts.picker.value = ""; };
   }
 
-  /** none, working, ready, retry; empty while nothing is known. */
+  /** Empty while nothing is known. */
   get state() { return this.known ? this.view?.display ?? "none" : ""; }
 
-  /** The task as the server last told it. A page that has it may set it, and spares a question. */
+  /** A page that has it may set it, and spares a question. */
   get task() { return this.view; }
   set task(view) {
     if (view) remember(this.identityOf(view.task_id), view);
@@ -474,9 +488,11 @@ export class DumbwaiterTask extends Shared {
       const view = remembered.get(identity) ?? null;
       Object.assign(this, { identity, line, view, known: remembered.has(identity), problem: "", worries: "", checkedAt: 0, phase: "" });
     }
+    const sound = this.sound(this.type || this.taskId || this.view ? "" : "it has neither a type nor a task-id");
     this.draw();
+    if (!sound) return;
     const id = this.view ? !this.view.finished_at && this.view.task_id : !this.known && this.taskId;
-    if (id) line.follow(id, this);  // a stream begins with all about a task
+    if (id) line.follow(id, this);
     else if (Date.now() - this.checkedAt > 5_000) this.refresh();
   }
 
@@ -488,6 +504,7 @@ export class DumbwaiterTask extends Shared {
 
   async refresh() {
     clearTimeout(this.timer);
+    if (this.flaw) return;
     this.checkedAt = Date.now();
     const turn = ++this.turn, { line, type, name } = this, id = this.taskId && (this.view?.task_id ?? this.taskId);
     let view = null;
@@ -496,7 +513,7 @@ export class DumbwaiterTask extends Shared {
       else if (type && name) view = (await line.ask(`?${new URLSearchParams({ task_type: type, business_key: name })}`)).task;
       else view = this.view;
     } catch (error) {
-      if (error.status !== 404) {
+      if (error.status !== 404 || (error.nowhere && !id)) {
         if (turn !== this.turn) return;
         this.worry(kindOf(error));
         this.timer = setTimeout(() => this.refresh(), this.wait = Math.min((this.wait || 1_000) * 2, 15_000));
@@ -508,7 +525,7 @@ export class DumbwaiterTask extends Shared {
 
   receive(view) {
     const now = this.view, { line } = this;
-    // Answers overtake each other: what has ended has ended, and attempts only go up.
+    // answers overtake each other
     if (view && now?.task_id === view.task_id && (view.attempt < now.attempt || (now.finished_at && !view.finished_at))) return;
     if (now && now.task_id !== view?.task_id) line.leave(now.task_id, this);
     this.turn += 1;
@@ -533,13 +550,13 @@ export class DumbwaiterTask extends Shared {
   get needsFile() { return this.upload && !(this.upload in this.arguments); }
 
   press() {
-    if (this.busy || !this.known) return;
+    if (this.busy || !this.known || this.flaw) return;
     if (this.needsFile && !this.file) this.parts.picker.click(); else this.make();
   }
 
-  /** Ask for the task, and upload the file first if there is one. Gives the task, or null. */
+  /** Gives the task, or null. */
   async make(file = this.file) {
-    if (this.state === "working") return null;
+    if (this.state === "working" || this.flaw) return null;
     const values = { ...this.arguments }, { line, type, name } = this;
     if (!this.emit("make", { arguments: values, file }, true)) return null;
     return this.move(async () => {
@@ -557,7 +574,7 @@ export class DumbwaiterTask extends Shared {
     return this.state === "working" ? this.move(() => this.line.json(`/${this.view.task_id}/cancel`, { method: "POST" })) : null;
   }
 
-  /** One at a time. A refusal that carries the task is news too. */
+  /** A refusal that carries the task is news too. */
   async move(ask) {
     if (this.busy || !this.line) return null;
     const { line } = this;
@@ -575,7 +592,6 @@ export class DumbwaiterTask extends Shared {
     return view;
   }
 
-  /** Without a type there is only the task itself to make again. */
   request(values) {
     const method = "POST", body = JSON.stringify(values), { type, name } = this;
     if (!type) return [`/${this.view.task_id}/retry?force=true`, { method }];
@@ -585,10 +601,10 @@ export class DumbwaiterTask extends Shared {
     return [`/${encodeURIComponent(type)}${query}`, { method, body, headers: { "Content-Type": "application/json", "Idempotency-Key": this.pressed.key } }];
   }
 
-  /** Upload a file; its id. Only XMLHttpRequest tells how far it is. */
+  /** Only XMLHttpRequest tells how far it is. */
   send(file) {
     const address = new URL(this.uploads || this.line.base.replace(/[^/]*$/, "uploads"), document.baseURI), request = new XMLHttpRequest();
-    address.searchParams.set("filename", file.name.slice(-50));
+    address.searchParams.set("filename", [...file.name.replace(/[\\/\p{Cc}]/gu, "_")].slice(-50).join(""));
     return new Promise((resolve, reject) => {
       request.open("PUT", address);
       request.responseType = "json";
@@ -606,15 +622,15 @@ export class DumbwaiterTask extends Shared {
   }
 
   refuse(error) {
-    const words = this.words, { status, body, wait } = error;
+    const words = this.words, { status, body, wait, nowhere } = error;
     this.problem = status === 401 ? words.signIn
       : status === 429 ? fill(words.tooMany, { time: this.time(wait || 60) })
-      : fill(words.notAsked, { why: status ? error.message : words.unreachable });
+      : fill(words.notAsked, { why: nowhere ? fill(words.nowhere, this.line) : status ? error.message : words.unreachable });
     this.emit("error", { status, message: this.problem, problem: body });
     this.announce(this.problem);
   }
 
-  /** An old link is looked at once more: better "make again" than an error. And no headers go with a link. */
+  /** An old link is looked at once more. And no headers go with a link. */
   async fetched(event) {
     const link = event.target.closest("a"), { headers, credentials } = this;
     const plain = !Object.keys(headers).length, fresh = Date.now() - this.checkedAt < 20_000;
@@ -633,35 +649,37 @@ export class DumbwaiterTask extends Shared {
 
   draw() {
     if (!this.line) return;
-    const { parts, root, view, words, language } = this, focused = this.shadowRoot.activeElement;
+    const { parts, root, view, words, language, line } = this, focused = this.shadowRoot.activeElement;
     const sending = this.sent !== null, state = sending ? "working" : this.state, working = state === "working";
     const phase = sending || !view ? "" : view.phase, running = working && phase === "running";
     const percent = sending ? Math.floor(this.sent * 100) : running ? Math.floor(view.progress_percentage) : null;
     const shown = percent === null ? "" : new Intl.NumberFormat(language, { style: "percent" }).format(percent / 100);
     const headline = sending ? words.uploading : this.headline(words, language);
-    const step = running ? this.step(words) : "", left = running ? this.remaining(words) : phase === "queued" && view.expected_start_at ? fill(words.starts, { time: this.time(this.until(view.expected_start_at)) }) : "";
+    const step = running ? this.step(words) : "", left = running ? this.remaining(words) : phase === "queued" && this.until(view.expected_start_at) > 5 ? fill(words.starts, { time: this.time(this.until(view.expected_start_at)) }) : "";
     const files = state === "ready" ? view.files : [], [file] = files;
     const texts = {
-      headline, step, left, percent: shown, message: (running && view.message) || "", trouble: this.worries && words[this.worries], problem: this.problem,
-      make: view && !sending ? words.again : this.needsFile && !this.file ? words.choose : words.make, cancel: words.cancel,
+      headline, step, left, percent: shown, message: (running && view.message) || "", trouble: this.worries && fill(words[this.worries], line), problem: this.flaw ? fill(words.notAsked, { why: this.flaw }) : this.problem,
+      make: view && !sending ? words.again : this.label || (this.needsFile && !this.file ? words.choose : words.make), cancel: words.cancel,
       download: file ? `${words.download} (${size(file.size, language)})` : "", note: file?.expires_at ? fill(words.until, { when: moment(file.expires_at, language) }) : "",
     };
     for (const [name, text] of Object.entries(texts)) say(parts[name], text);
     Object.assign(root.dataset, { state, phase });
-    root.ariaLabel = this.label || this.type || view?.task_type || "";
+    root.ariaLabel = this.called || this.type || view?.task_type || "";
 
     parts.bar.hidden = !working;
     parts.bar.classList.toggle("waiting", percent === null);
     parts.fill.style.setProperty("--done", percent ?? 0);
-    Object.assign(parts.bar, { ariaLabel: this.label || headline, ariaValueNow: percent, ariaValueText: [shown, step, left].filter(Boolean).join(", ") || headline });
+    Object.assign(parts.bar, { ariaLabel: this.called || headline, ariaValueNow: percent, ariaValueText: [shown, step, left].filter(Boolean).join(", ") || headline });
 
     parts.download.hidden = !file;
     if (file) this.link(parts.download, file);
     parts.files.replaceChildren(...files.slice(1).map((other) => build("li", "entry", {}, this.link(build("a", "file", { dir: "auto" }, `${other.name} (${size(other.size, language)})`), other))));
     parts.make.hidden = working || !(this.type || view);
-    parts.make.className = `make button ${file ? "again" : view ? "again main" : "main"}`;
+    // with attempts to spare, it would fail again
+    const quiet = file || (phase === "failed" && view.attempt < view.max_attempts);
+    parts.make.className = `make button ${view ? "again" : ""} ${quiet ? "" : "main"}`;
     parts.make.setAttribute("part", parts.make.className);
-    parts.make.ariaDisabled = this.busy || !this.known;
+    parts.make.ariaDisabled = this.busy || !this.known || !!this.flaw;
     parts.picker.accept = this.accept;
     parts.cancel.hidden = !working || sending || phase === "cancelling";
     parts.cancel.ariaDisabled = this.busy;
@@ -694,12 +712,11 @@ export class DumbwaiterTask extends Shared {
     const { estimated_remaining_seconds: seconds, estimated_remaining_range: range } = this.view;
     if (seconds == null) return "";
     const now = (bound) => this.time(bound - (Date.now() - this.checkedAt) / 1_000), [low, high] = (range ?? [seconds, seconds]).map(now);
-    return low === high || low === words.soon ? fill(words.left, { time: now(seconds) }) : fill(words.leftRange, { low, high });
+    return low === high || low === words.soon ? now(seconds) === words.soon ? words.leftSoon : fill(words.left, { time: now(seconds) }) : fill(words.leftRange, { low, high });
   }
 
   until(time) { return (Date.parse(time) - Date.now() - this.line.skew) / 1_000; }
 
-  /** How long that is, no finer than it is known. */
   time(seconds) {
     const { language } = this;
     if (seconds < 5) return this.words.soon;
@@ -711,7 +728,7 @@ export class DumbwaiterTask extends Shared {
     return Object.assign(element, { href: new URL(file.url, this.line.base), download: file.name });
   }
 
-  /** Events for the page; for a screen reader each new phase, and quarters, at most one in 20 s. */
+  /** A screen reader hears each new phase, and quarters. */
   tellOf(headline, percent, shown) {
     const { state, view } = this, phase = `${view?.task_id} ${view?.phase} ${state}`, quarter = Math.floor(percent / 25), before = this.shown;
     if (phase !== this.phase) {
@@ -727,7 +744,7 @@ export class DumbwaiterTask extends Shared {
 
   announce(text) {
     this.announcedAt = Date.now();
-    say(this.parts.live, this.label && text ? `${this.label}: ${text}` : text);
+    say(this.parts.live, this.called && text ? `${this.called}: ${text}` : text);
   }
 
   focus(options) {

@@ -96,7 +96,7 @@ function begin() {
     const given = Object.fromEntries([...new FormData(options)].map(([name, value]) => [name, Number(value)]));
     const usual = [...options.elements].every((input) => input.tagName !== "INPUT" || input.checked === input.defaultChecked);
     Object.assign(button, {
-      type: chosen.type, label: chosen.name, file: chosen.file ?? null, arguments: usual ? chosen.arguments : { ...chosen.arguments, ...given },
+      type: chosen.type, ariaLabel: chosen.name, file: chosen.file ?? null, arguments: usual ? chosen.arguments : { ...chosen.arguments, ...given },
       key: chosen.key + (usual ? "" : `:${Object.values(given).join("-")}`),
     });
   }
