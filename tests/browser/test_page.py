@@ -103,7 +103,7 @@ def test_a_recording_is_seen_exported_and_downloaded_and_a_reload_changes_nothin
     expect(headline(making)).to_have_text("Ready")
     earlier = tab.get_by_role("list", name="Recent tasks").get_by_role("listitem")
     expect(earlier).to_have_count(1)
-    expect(earlier.locator(".title")).to_have_text("The tour")
+    expect(earlier.locator(".title")).to_have_text("Tour · 茶")
 
     with tab.expect_download() as download:
         making.get_by_role("link", name="Download").click()
@@ -149,7 +149,102 @@ def test_a_recording_of_ones_own_plays_before_it_is_sent_and_is_uploaded_by_the_
     button(tab.locator("#button"), "Export video").click()
     expect(headline(tab.locator("#button"))).to_have_text("Done")
 
-    expect(tab.locator("#list .title")).to_have_text(f"{len(json.loads(text))} events")
+    # as it is called here, before and after
+    expect(tab.locator("#list .title")).to_have_text("<b>mine.json.gz")
+
+
+def test_earlier_exports_keep_the_name_of_the_file_while_they_run_fail_and_are_made_again(
+    tab: Page, studio: Stove
+) -> None:
+    tab.locator("#file").set_input_files(
+        {"name": "broken.json", "mimeType": "application/json", "buffer": b"nothing"}
+    )
+    expect(tab.get_by_role("heading", name="broken.json")).to_be_visible()
+    making, titles = tab.locator("#button"), tab.locator("#list .title")
+    button(making, "Export video").click()
+    expect(making.locator(".step")).to_have_text("Reading")
+    expect(titles).to_have_text(["broken.json"])
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    expect(headline(making)).to_have_text(re.compile("Something went wrong"))
+    expect(titles).to_have_text(["broken.json"])
+    button(tab.locator("#list"), "Export again").click()
+
+    expect(titles).to_have_text(["broken.json", "broken.json"])
+    tab.reload()
+    expect(titles).to_have_text(["broken.json", "broken.json"])
+
+
+def test_the_card_of_ones_own_file_is_back_after_a_reload_and_asks_for_the_file_before_it_sends_one(
+    tab: Page, studio: Stove
+) -> None:
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    file: FilePayload = {
+        "name": "mine.json.gz",
+        "mimeType": "application/gzip",
+        "buffer": gzip.compress((RECORDINGS / "own" / "spa-typical.json").read_bytes(), mtime=0),
+    }
+    tab.locator("#file").set_input_files(file)
+    making = tab.locator("#button")
+    button(making, "Export video").click()
+    expect(headline(making)).to_have_text("Done")
+    tab.reload()
+    expect(tab.get_by_role("heading", name="mine.json.gz")).to_be_visible()
+    expect(headline(making)).to_have_text("Done")
+    expect(tab.locator("#unseen")).to_have_text("Choose the file once more to see it here.")
+    with tab.expect_file_chooser() as choice:
+        button(making, "Export again").click()
+    choice.value.set_files(file)
+    expect(tab.locator("#clock")).to_have_text(re.compile(r"0:00 / 0:\d\d"))
+
+    assert len(studio.waiter.find()) == 1
+
+
+def test_a_chinese_browser_gets_a_chinese_page(browser: Browser, client: httpx.Client, studio: Stove) -> None:
+    with window(browser, locale="zh-CN", viewport={"width": 1100, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(str(client.base_url))
+        expect(tab.get_by_text("拖放到页面任意位置")).to_be_visible()
+        expect(tab.get_by_role("heading", name="以往的导出")).to_be_visible()
+        button(tab, "播放").click()
+        button(tab, "暂停").click()
+        button(tab.locator("#button"), "导出视频").click()
+        expect(headline(tab.locator("#button"))).to_have_text("正在生成视频")
+    plain = client.get("/", headers={"Accept-Language": "de, zh-TW;q=0.7, en;q=0.3"})
+
+    assert plain.headers["Vary"] == "Accept-Language"
+    assert '<html lang="zh">' in plain.text
+    assert "正在生成" in plain.text
+    assert '<html lang="en">' in client.get("/", headers={"Accept-Language": "de"}).text
+
+
+def test_an_application_without_videos_names_its_tasks_and_lists_them(
+    tmp_path: Path, browser: Browser
+) -> None:
+    waiter = waiter_at(tmp_path)
+
+    @waiter.task("sales-report", http=True)
+    def report(month: str) -> str:
+        return month
+
+    @waiter.task("secret")
+    def secret() -> None: ...
+
+    app = FastAPI(lifespan=lifespan(waiter))
+    app.include_router(router(waiter, public=True))
+    app.include_router(page(waiter, [], owner_of(None)))
+    with serving(app) as client, window(browser) as context:
+        waiter.enqueue("sales-report", {"month": "2026-11"})
+        tab = context.new_page()
+        tab.goto(str(client.base_url))
+        expect(tab.get_by_text("POST /tasks/sales-report")).to_be_visible()
+        expect(tab.get_by_role("link", name="/docs")).to_have_attribute("href", "docs")
+        expect(tab.locator("#list .title")).to_have_text("sales-report")
+        expect(headline(tab.locator("#list"))).to_have_text("Done")
+
+        assert "secret" not in tab.content()
+        assert "video" not in tab.locator("body").inner_text().lower()
 
 
 def test_what_cannot_be_shown_can_be_exported_all_the_same(tab: Page) -> None:
@@ -157,7 +252,7 @@ def test_what_cannot_be_shown_can_be_exported_all_the_same(tab: Page) -> None:
         {"name": "strange.bin", "mimeType": "application/octet-stream", "buffer": b"\0\1\2"}
     )
     expect(tab.locator("#unseen")).to_have_text(
-        "This recording cannot be shown here. It can be exported all the same."
+        "This recording cannot be shown here. It may be exported all the same."
     )
     expect(button(tab.locator("#button"), "Export video")).to_be_visible()
 
@@ -233,6 +328,9 @@ def test_it_fits_a_phone(browser: Browser, client: httpx.Client, studio: Stove) 
         cancel = button(phone.locator("#button"), "Cancel")
         expect(cancel).to_be_visible()
 
+        settings = phone.get_by_text("Settings")
+        assert settings.bounding_box() is not None
+        expect(phone.get_by_role("radio", name="640 px")).to_be_hidden()
         assert phone.evaluate("document.documentElement.scrollWidth") <= 320
         box = cancel.bounding_box()
         assert box is not None

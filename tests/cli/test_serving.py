@@ -51,7 +51,10 @@ def test_serve_with_authorize_asks_it(shop: Path) -> None:
         server.says("startup complete")
         page = httpx.get(address)
 
-    assert "This page offers nothing yet" in page.text
+    # no videos here: what may be asked for, and where
+    assert "Tasks that may be asked for" in page.text
+    assert '<a href="docs">' in page.text
+    assert "recorded session" not in page.text
 
 
 @pytest.mark.parametrize("word", ["=2", "exports=", "exports=0", "exports=-1", "exports=x"])

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dumbwaiter import component
 from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.dashboard.texts import SCRIPT, TEXTS, language_of
 from dumbwaiter.errors import StoreError
 from dumbwaiter.task import Status, Task
 
@@ -94,7 +95,8 @@ def page(
     """Serves the page at `/`; the task routes and the button must stand beside it.
 
     The page remembers nothing: what was made, or is being made, it finds by each offer's business key. Without a `player` it
-    shows no recordings, and makes videos of them all the same.
+    shows no recordings, and makes videos of them all the same; without offers it names the task types that may be asked for,
+    and lists the tasks. It speaks the language that the browser asks for, English or Chinese.
     """
     router = APIRouter(include_in_schema=False, route_class=PageRoute)
     shelf = {offer.slug: offer for offer in offers}
@@ -102,15 +104,25 @@ def page(
     who = Depends(owner)
 
     @router.get("/")
-    def show(*, owner: Annotated[str | None, who]) -> HTMLResponse:
-        now = waiter.store.now()
-        cards = [card(offer, latest(waiter, offer, owner), now) for offer in shelf.values()]
+    def show(*, request: Request, owner: Annotated[str | None, who]) -> HTMLResponse:
+        now, language = waiter.store.now(), language_of(request.headers.get("accept-language"))
+        texts = TEXTS[language]
+        cards = [card(offer, latest(waiter, offer, owner), now, texts) for offer in shelf.values()]
         text = (
             templates()
-            .get_template("page.html")
-            .render(title=title, cards=cards, at=assets.address, player=player)
+            .get_template("page.html" if cards else "bare.html")
+            .render(
+                title=title,
+                language=language,
+                t=texts,
+                said={name: texts[name] for name in SCRIPT},
+                cards=cards,
+                at=assets.address,
+                player=player,
+                task_types=[entry.name for entry in waiter.registry if entry.http],
+            )
         )
-        return HTMLResponse(text, headers=page_headers(POLICY))
+        return HTMLResponse(text, headers=page_headers(POLICY) | {"Vary": "Accept-Language"})
 
     @router.get("/player")
     def replay() -> HTMLResponse:
@@ -206,7 +218,7 @@ def latest(waiter: Dumbwaiter, offer: Offer, owner: str | None) -> Task | None:
     return None
 
 
-def card(offer: Offer, task: Task | None, now: datetime) -> Card:
+def card(offer: Offer, task: Task | None, now: datetime, texts: Mapping[str, str]) -> Card:
     """What to draw where there is no script to ask the API."""
     if task is None:
         return Card(offer, "none", "", None, "", "")
@@ -214,29 +226,21 @@ def card(offer: Offer, task: Task | None, now: datetime) -> Card:
     return Card(
         offer,
         task.display(now),
-        headline(task, now),
+        headline(task, now, texts),
         int(task.progress * 100) if task.status is Status.RUNNING else None,
         f"tasks/{task.id}/files/{quote(file.name, safe='')}" if file else "",
         file.name if file else "",
     )
 
 
-def headline(task: Task, now: datetime) -> str:
+def headline(task: Task, now: datetime, texts: Mapping[str, str]) -> str:
     """One sentence for the person who waits."""
     phase = task.phase(now)
-    if phase == "failed":
-        return task.user_message or "Something went wrong while it was being made."
-    return {
-        "queued": "Waiting for its turn",
-        "scheduled": "Waiting for its time",
-        "retrying": "Something went wrong; it will be tried again",
-        "running": "Being made",
-        "cancelling": "Stopping",
-        "cancelled": "Cancelled",
-        "success": "Ready"
-        if task.display(now) == "ready"
-        else "It was kept for a while and has been removed",
-    }[phase]
+    if phase == "failed" and task.user_message:
+        return task.user_message
+    if phase == "success":
+        return texts["ready" if task.display(now) == "ready" else "expired"]
+    return texts[phase]
 
 
 def refuse_strange_pages(request: Request) -> None:

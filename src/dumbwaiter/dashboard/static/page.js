@@ -2,9 +2,12 @@
 
 import { eventsOf, fingerprint } from "./recordings.js";
 
+const MOST_NAMES = 200;
 const $ = (id) => document.getElementById(id);
 const [player, video, unseen, play, seek, clock, views, button, options, list] = ["player", "video", "unseen", "play", "seek", "clock", "views", "button", "options", "list"].map($);
-if (button) begin();
+const texts = JSON.parse($("page").dataset.texts);
+const [tags, tape] = [store("localStorage", "dumbwaiter-names"), store("sessionStorage", "dumbwaiter-own")];
+begin();
 
 function begin() {
   let chosen = null;   // { name, about, key, type, arguments, events() } and for one's own: file
@@ -33,7 +36,7 @@ function begin() {
     }
     if (told === "time") moved(at);
     if (told === "ended") { moved(duration); run(false); }
-    if (told === "failed") hide("This recording cannot be shown here.");
+    if (told === "failed") hide(texts.broken);
   }
 
   function moved(at) {
@@ -45,7 +48,7 @@ function begin() {
   function run(on) {
     playing = on;
     play.toggleAttribute("data-playing", on);
-    play.setAttribute("aria-label", on ? "Pause" : "Play");
+    play.setAttribute("aria-label", on ? texts.pause : texts.play);
   }
 
   const tell = async (order) => player && (await frame)(order);
@@ -87,7 +90,7 @@ function begin() {
     wanted();
     const events = player ? await recording.events().catch(() => null) : null;
     if (mine !== turn) return;
-    if (!events) { hide("This recording cannot be shown here. It can be exported all the same."); return; }
+    if (!events) { hide(recording.file || !recording.own ? texts.unseen : texts.once_more); return; }
     unseen.hidden = true;
     tell({ order: "load", events, speed: Number(options.elements.speed.value) });
   }
@@ -119,11 +122,21 @@ function begin() {
 
   async function own(file) {
     const input = document.querySelector("#shelf .own input") ?? ownTape();
-    const about = "Your recording";
-    input.parentElement.querySelector("b").textContent = file.name;
-    input.parentElement.querySelector("small").textContent = size(file.size);
+    label(input, { name: file.name, bytes: file.size, key: `own:${await fingerprint(file)}` }, file);
+    take(input);
+  }
+
+  /** The card of one's own; after a reload without the file, which only the person can hand over again. */
+  function label(input, mine, file) {
+    input.parentElement.querySelector("b").textContent = mine.name;
+    input.parentElement.querySelector("small").textContent = size(mine.bytes);
+    input.recording = { ...mine, own: true, about: texts.yours, type: "video-export", arguments: {}, file, events: async () => file ? eventsOf(file) : null };
+    tape.write(mine);
+  }
+
+  function take(input) {
     input.checked = true;
-    input.recording = { name: file.name, about, key: `own:${await fingerprint(file)}`, type: "video-export", arguments: {}, file, events: () => eventsOf(file) };
+    history.replaceState(null, "", "#own");
     choose(input.recording);
   }
 
@@ -133,7 +146,7 @@ function begin() {
     const words = document.createElement("span");
     words.append(document.createElement("b"), document.createElement("small"));
     label.append(input, words);
-    input.addEventListener("change", (event) => { event.stopPropagation(); choose(input.recording); });
+    input.addEventListener("change", (event) => { event.stopPropagation(); take(input); });
     $("shelf").append(label);
     return input;
   }
@@ -155,18 +168,48 @@ function begin() {
   button.addEventListener("dumbwaiter-state", ({ detail: { state, before, task } }) => {
     const file = state === "ready" ? task.files.find((one) => one.content_type.startsWith("video/")) : null;
     views.hidden = !file;
-    if (file && video.getAttribute("src") !== file.url) { video.src = file.url; video.setAttribute("aria-label", `The video of ${chosen.name}`); }
+    if (file && video.getAttribute("src") !== file.url) { video.src = file.url; video.setAttribute("aria-label", texts.video_of.replace("{name}", chosen.name)); }
     watch(file && before === "working" ? "video" : "recording");
     if (state !== "none") list.refresh();
+  });
+  button.addEventListener("dumbwaiter-make", (event) => {
+    // The card has come back without its file, and another may have been chosen now: seen first, then sent.
+    const { file } = event.detail;
+    if (file && file !== chosen.file) { event.preventDefault(); own(file); }
+  });
+  button.addEventListener("dumbwaiter-task", ({ detail: { task } }) => { if (task) call(task.task_id, chosen.name); });
+  // Made again from the list, it is the same recording.
+  list.addEventListener("dumbwaiter-task", (event) => {
+    const { task } = event.detail, before = names[event.composedPath()[0].taskId];
+    if (task && before) call(task.task_id, before);
   });
   // A browser that cannot play it (no H.264, or the file stands on another host) offers the download alone.
   video.addEventListener("error", () => { if (video.hasAttribute("src")) { views.hidden = true; watch("recording"); } });
 
-  list.titleOf = (task) => task.result?.title || task.files[0]?.name;
+  // The server does not tell what a task was asked for with: this browser remembers what the recording was called.
+  let names = tags.read() ?? {};
+  function call(id, name) {
+    if (names[id] === name) return;
+    names = Object.fromEntries([...Object.entries(names).filter(([other]) => other !== id), [id, name]].slice(-MOST_NAMES));
+    tags.write(names);
+  }
+  list.titleOf = (task) => names[task.task_id] || task.result?.title || task.files[0]?.name;
+  if (matchMedia("(max-width: 32rem)").matches) $("settings").open = false;
 
+  const mine = tape.read(), kept = mine && ownTape();
+  if (kept) label(kept, mine, null);
+  if (kept && location.hash === "#own") { take(kept); return; }
   const first = [...document.querySelectorAll("#shelf input")].find((input) => input.value === decodeURIComponent(location.hash.slice(1))) ?? document.querySelector("#shelf input");
   first.checked = true;
   choose(offer(first.dataset));
+}
+
+/** A value that the browser keeps; where it keeps none, there is none. */
+function store(where, key) {
+  return {
+    read() { try { return JSON.parse(window[where].getItem(key)); } catch { return null; } },
+    write(value) { try { window[where].setItem(key, JSON.stringify(value)); } catch { /* full, or not allowed */ } },
+  };
 }
 
 function minutes(ms) {
