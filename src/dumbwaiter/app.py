@@ -20,7 +20,7 @@ from dumbwaiter.executors.printed import pattern_of
 from dumbwaiter.executors.registry import Registry, TaskType, placeholders, reference_of
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.executors.upload import Upload
-from dumbwaiter.outlook import MOST_AHEAD, Outlook, Place, places
+from dumbwaiter.outlook import MOST_AHEAD, Outlook, Place, is_served, places
 from dumbwaiter.retry import Retry, storable
 from dumbwaiter.settings import LONGEST_KEPT, Settings, duration, duration_or_never, is_keepable
 from dumbwaiter.strict_json import dumps, encoded
@@ -721,7 +721,8 @@ class Dumbwaiter:
         """An address that opens the task for whoever has it, without a login: for an e-mail, say.
 
         `base` is where the routes of `router(waiter)` stand. It tells how the task stands, with its files; with `file`, a name, it
-        is the download of that file. After `expires`, at most ten years, it is `410 Gone`; a file that goes earlier is so earlier.
+        is the download of that file, which a task that has ended must have. After `expires`, at most ten years, it is `410 Gone`; a file
+        that goes earlier is so earlier: publish it with `expires=` as long as the link's.
 
         Raises UnknownTask, InvalidOption, StoreError, MissingExtra without `dumbwaiter[api]`.
 
@@ -732,6 +733,10 @@ class Dumbwaiter:
         if not timedelta(seconds=1) <= expires <= LONGEST:
             raise InvalidOption(f"expires={expires}: from a second to {LONGEST.days} days")
         task = self.get(task_id)
+        names = [one.name for one in task.files]
+        if file is not None and task.status.final and file not in names:
+            has = f"its files are: {', '.join(names)}" if names else "it has none"
+            raise InvalidOption(f"file={file!r}: task {task.id} {task.in_words} without such a file; {has}")
         grant = Grant(task.id, self.store.now() + expires, file)
         return f"{base.rstrip('/')}/links/{Links(self.store.schema.secret).token(grant)}"
 
@@ -757,8 +762,12 @@ class Dumbwaiter:
             return {}
         lines = self.store.lines(due, now=now)
         found = places(lines, {entry.name: entry.all_needs for entry in self.registry}, now)
-        behind = Place(MOST_AHEAD + 1, lower_bound=True)
-        return {task.id: behind for task in due if lines.lines[task.queue].behind(task)} | found
+        behind = {
+            task.id: Place(MOST_AHEAD + 1, lower_bound=True, served=is_served(task.queue, lines))
+            for task in due
+            if lines.lines[task.queue].behind(task)
+        }
+        return behind | found
 
     def _step_views(self, task: Task) -> Sequence[StepView]:
         entry = self.registry.get(task.task_type)

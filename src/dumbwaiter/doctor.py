@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dumbwaiter.errors import DumbwaiterError, SchemaMismatch, WrongEnvironment
 from dumbwaiter.settings import Reserve, without_password
+from dumbwaiter.task import Status
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
@@ -172,7 +173,21 @@ def short_workers(waiter: Dumbwaiter) -> Finding:
             "; ".join(short),
             "free some space there; until then those workers leave tasks that need disk to others",
         )
-    return True, f"{len(alive)} at work" if alive else "none at work", ""
+    if alive:
+        return True, f"{len(alive)} at work", ""
+    if tasks_wait(waiter):
+        return (
+            None,
+            "none at work, and tasks wait",
+            "start one: dumbwaiter worker, or lifespan(waiter) in the web application",
+        )
+    return True, "none at work, and nothing waits", ""
+
+
+def tasks_wait(waiter: Dumbwaiter) -> bool:
+    """Of the newest that are pending, one is due."""
+    now = waiter.store.now()
+    return any(task.run_at <= now for task in waiter.store.find(status=Status.PENDING, limit=100))
 
 
 def subreaper(_: Dumbwaiter) -> Finding:

@@ -11,7 +11,7 @@ DumbwaiterError
 │   ├── UnknownTask               there is no task of that id
 │   ├── DuplicateTask             a task with this key is active and duplicates are to be rejected
 │   ├── TooManyActive             the owner has as many active tasks as are allowed
-│   ├── RequestKeyReused          one Idempotency-Key, two different bodies
+│   ├── RequestKeyReused          one Idempotency-Key, two different requests
 │   ├── InvalidStep               a step's name or value cannot be kept
 │   ├── UnknownUpload             there is no such upload, or it is not the task's
 │   ├── UploadConflict            the upload is not at the point where that can be done
@@ -136,10 +136,10 @@ class TooManyActive(RefusedError):
 
 
 class RequestKeyReused(RefusedError):
-    """One Idempotency-Key was sent with two different bodies."""
+    """One Idempotency-Key was sent for two different requests: another task type, or other arguments."""
 
     def __init__(self, task: Task) -> None:
-        super().__init__(f"this request key was used before, with other arguments, for task {task.id}")
+        super().__init__(f"this request key was used before, for another request: task {task.id}")
         self.task = task
 
 

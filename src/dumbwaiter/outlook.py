@@ -26,12 +26,13 @@ class Place:
     """The place of a waiting task in its queue: 1 is the next. `lower_bound`: it may be further back, for counting has its end.
 
     `expected_start_at` is None while nobody can tell: no worker lives that serves the queue, or nothing of the types ahead has
-    ended yet.
+    ended yet. `served` is False while no worker lives that serves the queue at all.
     """
 
     position: int
     lower_bound: bool = False
     expected_start_at: datetime | None = None
+    served: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,16 @@ def places(lines: Lines, needs: Mapping[str, Mapping[str, float]], now: datetime
     found: dict[str, Place] = {}
     for line in lines.lines.values():
         waits = starts(line, lines, needs, now)
+        served = is_served(line.queue, lines)
         for number, (task, wait) in enumerate(zip(line.waiting, waits, strict=True), 1):
             start = None if wait is None else now + timedelta(seconds=round(wait))
-            found[task.id] = Place(number, expected_start_at=start)
+            found[task.id] = Place(number, expected_start_at=start, served=served)
     return found
+
+
+def is_served(queue: str, lines: Lines) -> bool:
+    """A worker lives that takes tasks of the queue, whatever they need."""
+    return any(server.slots(queue, {}) > 0 for server in lines.servers)
 
 
 def starts(

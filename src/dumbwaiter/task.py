@@ -198,6 +198,19 @@ class Task:
         """The same on every attempt: hand it to payment providers and the like."""
         return f"dumbwaiter-{self.id}"
 
+    @property
+    def counted_attempt(self) -> int:
+        """Which of its `max_attempts` it is at: what counts is failures. The number of the run is `attempt`.
+
+        A stopped worker, a crash and a snooze cost no retry, so they do not move it. While a retry waits, it is the coming one.
+        """
+        return self.retry_count + 1
+
+    @property
+    def max_attempts(self) -> int:
+        """How often it may be tried before a failure is its end."""
+        return self.max_retry_count + 1
+
     def phase(self, now: datetime) -> Phase:
         """The status in a person's words; `now` tells a scheduled task from a queued one."""
         if self.status is Status.RUNNING:

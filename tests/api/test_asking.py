@@ -95,12 +95,16 @@ def test_the_same_request_twice_is_one_task(client: httpx.Client) -> None:
     assert "Idempotent-Replayed" not in first.headers
 
 
-def test_one_idempotency_key_for_two_bodies_is_refused(client: httpx.Client) -> None:
+def test_one_idempotency_key_for_two_requests_is_refused(client: httpx.Client) -> None:
     headers = {"Idempotency-Key": "order-42"}
     client.post("/tasks/greet", json={"name": "Kitchen"}, headers=headers)
     answer = client.post("/tasks/greet", json={"name": "Bob"}, headers=headers)
 
-    assert (answer.status_code, answer.json()["type"]) == (422, "urn:dumbwaiter:idempotency-key-reused")
+    elsewhere = client.post("/tasks/report", json={"name": "Kitchen"}, headers=headers)
+
+    for one in (answer, elsewhere):
+        assert (one.status_code, one.json()["type"]) == (422, "urn:dumbwaiter:idempotency-key-reused")
+        assert one.json()["detail"] == "This Idempotency-Key was sent before, for another request."
 
 
 def test_a_task_that_has_not_changed_is_304(idle_client: httpx.Client) -> None:

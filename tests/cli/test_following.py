@@ -20,6 +20,10 @@ from tests.unit.test_task import NOW, PENDING, RUNNING, SECOND
         (Place(2), "1 ahead"),
         (Place(1_001, lower_bound=True), "more than 1,000 ahead"),
         (Place(1, expected_start_at=NOW), "the next, starts soon"),
+        (
+            Place(2, served=False),
+            "1 ahead; no worker is at work on this queue, start one with: dumbwaiter worker",
+        ),
         (Place(4, expected_start_at=NOW + 130 * SECOND), "3 ahead, starts in about 2 min 10 s"),
     ],
 )

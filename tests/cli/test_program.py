@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
 from dumbwaiter import __version__
+from dumbwaiter.cli.program import MEANT, program
 from tests.cli.conftest import Cli
 from tests.support.programs import dumbwaiter, python
 
@@ -13,6 +16,26 @@ from tests.support.programs import dumbwaiter, python
 def test_wrong_usage_is_status_2(cli: Cli) -> None:
     for words in (["nonsense"], ["list", "--nonsense"], ["status"], ["list", "--limit", "0"]):
         assert cli(*words).returncode == 2, words
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("show", "there is no command 'show'; it is 'status' here"), ("statsu", "Did you mean 'status'?")],
+)
+def test_who_takes_a_command_for_another_is_told_its_name(cli: Cli, word: str, hint: str) -> None:
+    answer = cli(word, "0199")
+
+    # the parser draws a box around it, and breaks the line where the terminal ends
+    assert (answer.returncode, hint in " ".join(answer.stderr.replace("│", " ").split())) == (2, True)
+
+
+def test_the_commands_that_people_are_told_are_there() -> None:
+    for module in ("tasks", "serving", "health", "cleaning"):
+        importlib.import_module(f"dumbwaiter.cli.{module}")
+    names = set(typer.main.get_group(program).commands)
+
+    assert set(MEANT.values()) <= names
+    assert not set(MEANT) & names
 
 
 def test_the_version_is_printed(tmp_path: Path) -> None:

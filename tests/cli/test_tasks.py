@@ -43,7 +43,7 @@ def test_a_task_is_enqueued_run_and_looked_at(shop: Path) -> None:
 
     assert (watched.returncode, json.loads(watched.stdout)["result"]) == (0, "Hello Kitchen! Hello Kitchen! ")
     assert (torn.returncode, "ledger 7 is torn" in torn.stderr) == (1, True)
-    assert "attempt 1   failed after" in torn.stdout
+    assert "run 1       failed after" in torn.stdout
     assert (steps.returncode, "50 % part 2" in steps.stderr) == (0, True)
 
 
@@ -111,11 +111,29 @@ def test_a_waiting_task_is_cancelled_and_made_again(cli: Cli) -> None:
     task_id = enqueued(cli, "greet", "name=Kitchen")
     cancelled = cli(*APP, "cancel", task_id)
     again = cli(*APP, "retry", task_id)
-    too_late = cli(*APP, "cancel", task_id)
+    twice = cli(*APP, "cancel", task_id)
 
     assert cancelled.stdout == f"{task_id} cancelled\n"
     assert status_of(cli, again.stdout.strip())["retry_of"] == task_id
+    assert (twice.returncode, twice.stdout) == (0, f"{task_id} was cancelled already\n")
+
+
+def test_what_has_succeeded_is_not_cancelled_any_more(shop: Path, cli: Cli) -> None:
+    with program(*python("-m", "dumbwaiter", *APP, "worker"), cwd=shop):
+        task_id = dumbwaiter(*APP, "enqueue", "greet", "name=Kitchen", "--watch", cwd=shop).stdout.split()[0]
+    too_late = cli(*APP, "cancel", task_id)
+
     assert (too_late.returncode, too_late.stderr.count("\n")) == (1, 1)
+
+
+def test_whoever_follows_a_task_is_told_that_no_worker_is_at_work(shop: Path) -> None:
+    follow = (*python("-m", "dumbwaiter"), *APP, "enqueue", "greet", "name=Kitchen", "--watch")
+    with program(*follow, cwd=shop) as following:
+        following.says(
+            "queued, the next; no worker is at work on this queue, start one with: dumbwaiter worker"
+        )
+        with program(*python("-m", "dumbwaiter", *APP, "worker"), cwd=shop):
+            assert following.wait() == 0
 
 
 def test_an_unknown_task_is_a_sentence_and_with_debug_a_traceback_too(cli: Cli) -> None:

@@ -64,7 +64,7 @@ def test_the_demo_makes_a_video_and_ends(recording: Path, tmp_path: Path) -> Non
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == f"{tmp_path / 'x.mp4'}\n"
     assert read_mp4(tmp_path / "x.mp4").duration_seconds == pytest.approx(1, abs=0.06)
-    assert "the page: http://127.0.0.1:" in answer.stderr
+    assert "the page, until the video is made: http://127.0.0.1:" in answer.stderr
 
 
 def test_the_demo_keeps_its_page_up_with_the_download_until_ctrl_c(recording: Path, tmp_path: Path) -> None:

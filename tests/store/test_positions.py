@@ -175,6 +175,17 @@ def test_a_paused_queue_has_places_and_no_expected_start(store):
     assert asked(store, task)[task.id] == Place(1)
 
 
+def test_a_place_says_whether_a_worker_that_lives_serves_the_queue(store):
+    task = enqueued(store)
+    worker(store, "other", queues={"elsewhere": 2})
+    assert [place.served for place in asked(store, task).values()] == [False]
+
+    worker(store, "w9", queues={"default": 1})
+    assert [place.served for place in asked(store, task).values()] == [True]
+    later = NOW + timedelta(minutes=5)
+    assert [place.served for place in asked(store, task, now=later).values()] == [False]
+
+
 def test_nothing_is_asked_of_the_database_for_no_task(store):
     assert store.lines([], now=NOW) == Lines({})
     assert sent(store, lambda: store.lines([], now=NOW)) == []

@@ -157,6 +157,22 @@ def test_a_look_that_fails_is_a_finding_and_not_the_end(
     assert len(report) == len(LOOKS)
 
 
+def test_the_doctor_hints_that_tasks_wait_and_nobody_works(make_waiter: Callable[..., Dumbwaiter]) -> None:
+    waiter = make_waiter()
+
+    @waiter.task("soup")
+    def soup() -> None: ...
+
+    quiet = found(waiter)["workers"]
+    waiter.enqueue("soup", delay=timedelta(hours=1))
+    later = found(waiter)["workers"]
+    waiter.enqueue("soup")
+    waits = found(waiter)["workers"]
+
+    assert (quiet.ok, later.ok, waits.ok) == (True, True, None)
+    assert (waits.found, "dumbwaiter worker" in waits.mend) == ("none at work, and tasks wait", True)
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

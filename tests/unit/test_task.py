@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dumbwaiter.cli.show import attempt_words
 from dumbwaiter.task import (
     ACTIVE,
     FINAL,
@@ -237,3 +238,24 @@ def test_every_status_goes_on_from_it():
         "was cancelled",
     }
     assert replace(RUNNING, cancel_requested_at=NOW).in_words == "is being cancelled"
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (replace(PENDING, max_retry_count=1), "1 of 2"),
+        (replace(RUNNING, attempt=1, max_retry_count=1), "1 of 2"),
+        # its worker was stopped twice, and another one killed
+        (
+            replace(RUNNING, attempt=4, max_retry_count=1, interruption_count=2, crash_count=1),
+            "1 of 2 (run 4)",
+        ),
+        (replace(PENDING, attempt=1, retry_count=1, max_retry_count=1), "2 of 2"),
+        (
+            replace(RUNNING, status=Status.FAILED, attempt=5, retry_count=1, max_retry_count=1),
+            "2 of 2 (run 5)",
+        ),
+    ],
+)
+def test_only_failures_count_in_which_attempt_of_how_many_it_is(task, words):
+    assert attempt_words(task) == words

@@ -15,6 +15,7 @@ PHASE = "the status in a person's words: a retry waits as `retrying`, not as `pe
 DISPLAY = "what a page should show: `working`, `ready`, or `retry` (offer it again)"
 LEFT = "estimated time left; null while nothing is known"
 PLACE = "while it is queued: 1 is the next; null while that is not known"
+ATTEMPT = "which of `max_attempts` it is at, or comes next: only failures count, not a worker that was stopped or died"
 RETRY_AT = "when the next attempt starts, while the phase is `retrying`"
 
 
@@ -66,8 +67,8 @@ class TaskFields(View):
     current_step: str | None
     steps: list[StepView] = Field(description="empty if the task type declared none")
     message: str | None = Field(description="what the task says of itself while it runs")
-    attempt: int
-    max_attempts: int
+    attempt: int = Field(ge=1, description=ATTEMPT)
+    max_attempts: int = Field(ge=1)
     retry_at: datetime | None = Field(description=RETRY_AT)
     estimated_remaining_seconds: float | None = Field(description=LEFT)
     estimated_remaining_range: tuple[float, float] | None = Field(
@@ -148,8 +149,8 @@ def task_view(task: Task, now: datetime, base: str, outlook: Outlook = UNKNOWN) 
         current_step=task.current_step,
         steps=[StepView(name=step.name, weight=step.weight, state=step.state) for step in outlook.steps],
         message=task.message if task.status is Status.RUNNING else None,
-        attempt=task.attempt,
-        max_attempts=task.max_retry_count + 1,
+        attempt=task.counted_attempt,
+        max_attempts=task.max_attempts,
         retry_at=task.run_at if phase == "retrying" else None,
         estimated_remaining_seconds=None if remaining is None else round(remaining.total_seconds(), 1),
         estimated_remaining_range=None

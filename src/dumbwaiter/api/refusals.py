@@ -46,7 +46,7 @@ def refused(error: Exception) -> Refusal | None:
             return Refusal(422, "invalid-arguments", detail, errors=faults)
         case errors.RequestKeyReused():
             return Refusal(
-                422, "idempotency-key-reused", "This Idempotency-Key was sent before with another body."
+                422, "idempotency-key-reused", "This Idempotency-Key was sent before, for another request."
             )
         case errors.TooManyActive():
             detail = f"You have {error.active} tasks under way, and {error.most} are allowed. Wait for one to end, or cancel one."

@@ -66,7 +66,8 @@ def demo(
             f"process {other} works on the tasks in {home} too, and may do the work; --home names another place"
         )
     with term_as_ctrl_c(), served(site.site(waiter, offers, worker=False), listener), working(waiter):
-        say(f"the page: {address}" + (f" (port {port} is taken)" if port not in (found, 0) else ""))
+        page = "the page, until the video is made" if once else "the page"
+        say(f"{page}: {address}" + (f" (port {port} is taken)" if port not in (found, 0) else ""))
         try:
             video = made(waiter, offer, target)
         except DumbwaiterError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from dumbwaiter.cli.show import place_words, rounded, spoken
+from dumbwaiter.cli.show import attempt_words, place_words, rounded, spoken
 from dumbwaiter.outlook import Place
 from dumbwaiter.task import Status, Task
 
@@ -52,11 +52,7 @@ def step_of(task: Task, now: datetime, place: Place | None = None) -> str:
     if phase == "queued":
         return "queued" if place is None else f"queued, {place_words(place, now)}"
     step = task.current_step if phase == "running" and task.current_step else phase
-    return (
-        f"{step} (attempt {task.attempt} of {task.max_retry_count + 1})"
-        if phase == "running" and task.attempt > 1
-        else step
-    )
+    return f"{step} (attempt {attempt_words(task)})" if phase == "running" and task.attempt > 1 else step
 
 
 def left_of(task: Task, now: datetime) -> str:

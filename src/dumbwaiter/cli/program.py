@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
 from dumbwaiter import __version__
 from dumbwaiter.errors import ConfigurationError, DumbwaiterError, RefusedError
@@ -21,7 +22,47 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+# What people try first, having come from other programs, and how it is called here. Slips of the pen typer sees by itself.
+MEANT = {
+    "show": "status",
+    "get": "status",
+    "inspect": "status",
+    "ls": "list",
+    "tasks": "list",
+    "jobs": "list",
+    "ps": "workers",
+    "add": "enqueue",
+    "submit": "enqueue",
+    "send": "enqueue",
+    "run": "worker",
+    "work": "worker",
+    "stop": "cancel",
+    "kill": "cancel",
+    "redo": "retry",
+    "server": "serve",
+    "check": "doctor",
+    "clean": "prune",
+    "upgrade": "migrate",
+}
+
+
+class Commands(TyperGroup):
+    """Says what a command is called here that is called otherwise elsewhere."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            meant = MEANT.get(args[0]) if args else None
+            if meant is None or not is_usage_error(error):
+                raise
+            raise typer.BadParameter(
+                f"there is no command {args[0]!r}; it is {meant!r} here", ctx=ctx
+            ) from error
+
+
 program = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

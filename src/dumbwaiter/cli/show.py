@@ -31,8 +31,9 @@ def as_json(task: Task, now: datetime) -> dict[str, Any]:
         "progress": task.progress,
         "step": task.current_step,
         "message": task.message,
-        "attempt": task.attempt,
-        "max_attempts": task.max_retry_count + 1,
+        "attempt": task.counted_attempt,
+        "max_attempts": task.max_attempts,
+        "run": task.attempt,
         "owner": task.owner,
         "key": task.business_key,
         "priority": task.priority,
@@ -81,8 +82,8 @@ def attempt_as_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def history(attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
-    """The attempts that ended, a line each: (label, value)."""
-    return [(f"attempt {attempt.number}", ended(attempt)) for attempt in attempts]
+    """The attempts that ended, a line each by the number of the run: (label, value)."""
+    return [(f"run {attempt.number}", ended(attempt)) for attempt in attempts]
 
 
 def ended(attempt: Attempt) -> str:
@@ -96,7 +97,7 @@ def print_tracebacks(attempts: Sequence[Attempt]) -> None:
     """What each failed attempt left for whoever mends it."""
     for attempt in attempts:
         if attempt.traceback:
-            print(f"\nattempt {attempt.number}, {ended(attempt)}\n{attempt.traceback.rstrip()}")
+            print(f"\nrun {attempt.number}, {ended(attempt)}\n{attempt.traceback.rstrip()}")
 
 
 def worker_as_json(
@@ -113,7 +114,10 @@ def worker_as_json(
         "capacity": dict(worker.capacity),
         "started_at": iso(worker.started_at),
         "heartbeat_at": iso(worker.heartbeat_at),
-        "tasks": [{"id": task.id, "type": task.task_type, "attempt": task.attempt} for task in held],
+        "tasks": [
+            {"id": task.id, "type": task.task_type, "attempt": task.counted_attempt, "run": task.attempt}
+            for task in held
+        ],
     }
 
 
@@ -157,7 +161,7 @@ def details(task: Task, now: datetime, place: Place | None = None) -> list[tuple
         ("time left", time_left(task, now)),
         ("run time", spoken(task.run_time(now))),
         ("last progress", ago(since_progress(task, now))),
-        ("attempts", f"{task.attempt} of {task.max_retry_count + 1}" if task.attempt else None),
+        ("attempt", attempt_words(task) if task.attempt else None),
         ("key", task.business_key),
         ("owner", task.owner),
         ("created", iso(task.created_at)),
@@ -194,9 +198,15 @@ def row(task: Task, now: datetime) -> tuple[str, ...]:
 
 def remarks(task: Task) -> str:
     """Which attempt it is, unless it is the first; and its step while it runs, else its error."""
-    attempt = f"attempt {task.attempt} of {task.max_retry_count + 1}" if task.attempt > 1 else ""
+    attempt = f"attempt {attempt_words(task)}" if task.attempt > 1 else ""
     what = task.current_step if task.status is Status.RUNNING else error_of(task)
     return "; ".join(part for part in (attempt, first_line(what or "")) if part)
+
+
+def attempt_words(task: Task) -> str:
+    """Which attempt of how many; and the number of the run, if interruptions and crashes made it another one."""
+    words = f"{task.counted_attempt} of {task.max_attempts}"
+    return words if task.attempt <= task.counted_attempt else f"{words} (run {task.attempt})"
 
 
 def print_rows(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
@@ -282,6 +292,8 @@ def place_words(place: Place, now: datetime) -> str:
     """The place in the queue, and when it is likely to start: 3 ahead, starts in about 2 min."""
     ahead = place.position - 1
     words = f"more than {ahead:,} ahead" if place.lower_bound else f"{ahead:,} ahead" if ahead else "the next"
+    if not place.served:
+        return f"{words}; no worker is at work on this queue, start one with: dumbwaiter worker"
     if place.expected_start_at is None:
         return words
     wait = place.expected_start_at - now

@@ -172,6 +172,9 @@ def cancel(
         try:
             task = waiter.cancel(id_of(waiter, word))
         except RefusedError as error:
+            if isinstance(error, IllegalMove) and error.task.status is Status.CANCELLED:
+                print(f"{error.task.id} was cancelled already", flush=True)
+                continue
             if len(task_ids) == 1:
                 raise
             # the others are asked for all the same

@@ -695,7 +695,7 @@ export class DumbwaiterTask extends Shared {
     if (phase === "success") return words.expired;
     if (phase === "failed") return view.user_message || words.failed;
     if (phase === "scheduled") return fill(words.scheduled, { when: moment(view.run_at, language) });
-    if (phase === "retrying") return fill(words.retrying, { time: this.time(this.until(view.retry_at)) }) + this.attempts(words, view.attempt + 1);
+    if (phase === "retrying") return fill(words.retrying, { time: this.time(this.until(view.retry_at)) }) + this.attempts(words, view.attempt);
     if (phase !== "queued" || !place) return words[phase];
     const n = new Intl.NumberFormat(language).format(place - 1);
     return fill(words[view.queue_position_is_lower_bound ? "aheadMany" : place > 1 ? "ahead" : "next"], { n });
