@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dumbwaiter import Dumbwaiter
+from dumbwaiter.api.linkpages import wants_page
 from dumbwaiter.errors import InvalidOption, UnknownTask
 from dumbwaiter.links import Grant, Links
 from tests.api.conftest import BYTES, ended
@@ -121,3 +123,82 @@ def test_all_processes_of_one_database_agree_on_links(waiter: Dumbwaiter) -> Non
     found = Links(waiter.store.schema.secret).read(token)
     assert found is not None
     assert found.task_id == task.id
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"}
+
+
+def test_a_browser_that_opens_a_link_gets_a_page_with_the_downloads_and_a_program_gets_json(
+    owned_client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    task_id = made(owned_client, name="a <b>bold name.bin")
+    link = waiter.link(task_id, base="/jobs")
+    page, bare = owned_client.get(link, headers=BROWSER), owned_client.get(link)
+
+    assert (page.status_code, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert (page.headers["Referrer-Policy"], page.headers["Vary"]) == ("no-referrer", "Accept")
+    assert "<h1>It is ready</h1>" in page.text
+    assert "a &lt;b&gt;bold name.bin" in page.text
+    assert "<script" not in page.text
+    [address] = re.findall(r'href="([^"]+)"', page.text)
+    assert owned_client.get(address, headers=BROWSER).content == BYTES
+    assert bare.headers["Content-Type"] == "application/json"
+
+
+def test_the_page_of_a_link_looks_again_until_the_end(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
+    later = waiter.enqueue("greet", {"name": "Kitchen"}, delay=timedelta(hours=1))
+    link = waiter.link(later.id, base="/jobs")
+    waiting = owned_client.get(link, headers=BROWSER).text
+    waiter.cancel(later.id)
+    over = owned_client.get(link, headers=BROWSER).text
+
+    assert ("It has not begun yet" in waiting, 'http-equiv="refresh"' in waiting) == (True, True)
+    assert ("It was cancelled" in over, 'http-equiv="refresh"' in over) == (True, False)
+
+
+def test_a_browser_is_told_in_a_sentence_what_is_over(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:
+    task_id = made(owned_client, expires=0.5)
+    to_file = waiter.link(task_id, base="/jobs", file="report.bin")
+    brief = waiter.link(task_id, base="/jobs", expires=timedelta(seconds=1))
+
+    def over(link: str) -> httpx.Response:
+        return until(
+            lambda: answer if (answer := owned_client.get(link, headers=BROWSER)).status_code != 200 else None
+        )
+
+    gone, expired = over(to_file), over(brief)
+    unknown = owned_client.get("/jobs/links/nonsense", headers=BROWSER)
+    assert [one.status_code for one in (gone, expired, unknown)] == [410, 410, 404]
+    assert {one.headers["Content-Type"] for one in (gone, expired, unknown)} == {"text/html; charset=utf-8"}
+    assert "<p>This file was kept for a while and has been removed.</p>" in gone.text
+    assert "<p>This link was good for a while, and is no more.</p>" in expired.text
+    assert "<p>There is no such link.</p>" in unknown.text
+
+
+@pytest.mark.parametrize(
+    ("accept", "page"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("application/json", False),
+        ("text/html", True),
+        ("text/html;q=0.5, application/json", False),
+        ("application/json;q=0.5, TEXT/HTML", True),
+        ("text/html;q=0", False),
+        ("text/html;q=nonsense", False),
+        (",;,text/html;level=1", True),
+    ],
+)
+def test_who_names_html_first_is_a_browser(accept: str, page: bool) -> None:
+    assert wants_page(accept) is page
+
+
+def test_a_link_to_a_file_that_a_finished_task_does_not_have_is_not_made(
+    owned_client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    task_id = made(owned_client)
+    waiting = waiter.enqueue("report", delay=timedelta(hours=1))
+
+    with pytest.raises(InvalidOption, match=r"has succeeded without such a file; its files are: report\.bin"):
+        waiter.link(task_id, file="nope")
+    assert waiter.link(waiting.id, file="to-come.bin")

@@ -54,9 +54,13 @@ class ProblemRoute(APIRoute):
                 refusal = told(error)
                 if refusal is None:
                     raise
-                return response(refusal)
+                return self.refuse(request, refusal)
 
         return handler
+
+    def refuse(self, request: Request, refusal: Refusal) -> Response:
+        """How a refusal is sent."""
+        return response(refusal)
 
 
 def told(error: Exception) -> Refusal | None:

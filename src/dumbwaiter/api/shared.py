@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Request, Response
 
 from dumbwaiter.api import downloads
+from dumbwaiter.api.linkpages import refusal_page, task_page, wants_page
 from dumbwaiter.api.looks import looks
 from dumbwaiter.api.models import SharedView, TaskView
 from dumbwaiter.api.problems import ProblemRoute, problems
@@ -26,9 +27,29 @@ DISCREET = {
 }
 
 
+HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
+
+
+class LinkRoute(ProblemRoute):
+    """A route that people open in a browser: what is refused to them is told as a sentence on a page."""
+
+    def refuse(self, request: Request, refusal: Refusal) -> Response:
+        if wants_page(request.headers.get("accept", "")):
+            return refusal_page(refusal, DISCREET)
+        return super().refuse(request, refusal)
+
+
+def or_page(answers: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """The same answers, which browsers get as pages."""
+    return {
+        status: answer | {"content": answer["content"] | HTML} if "content" in answer else answer
+        for status, answer in answers.items()
+    }
+
+
 def shared_routes(waiter: Dumbwaiter) -> APIRouter:
     """The routes of signed links. They ask nobody who they are: the signature is the permission."""
-    router = APIRouter(prefix="/links", route_class=ProblemRoute, tags=["links"])
+    router = APIRouter(prefix="/links", route_class=LinkRoute, tags=["links"])
 
     @cache
     def links() -> Links:  # when it is first asked for: the secret is in the database
@@ -37,7 +58,8 @@ def shared_routes(waiter: Dumbwaiter) -> APIRouter:
     @router.get(
         "/{token}",
         response_model=SharedView,
-        responses=problems(404, 410, 416, 422) | {206: downloads.ANSWERS[206], 307: downloads.ANSWERS[307]},
+        responses=or_page(problems(404, 410, 416, 422))
+        | {200: {"content": HTML}, 206: downloads.ANSWERS[206], 307: downloads.ANSWERS[307]},
     )
     def opened(
         token: str,
@@ -47,18 +69,21 @@ def shared_routes(waiter: Dumbwaiter) -> APIRouter:
         if_range: Annotated[str | None, Header()] = None,
         range_: Annotated[str | None, Header(alias="Range")] = None,
     ) -> Response:
-        """How the task stands that the link is for; or the file, if it is for one."""
+        """How the task stands that the link is for, as JSON or, for a browser, as a page; or the file, if it is for one."""
         grant, task = granted(waiter, links(), token)
         if grant.file is not None:
             return download(waiter, task, grant.file, downloads.Asked(if_none_match, if_range, range_))
         [look] = looks(waiter, [task])
         view = shared_view(look.view(""), grant, request.url.path)
-        return Response(view.model_dump_json(), headers=DISCREET, media_type="application/json")
+        if wants_page(request.headers.get("accept", "")):
+            return task_page(view, DISCREET)
+        headers = DISCREET | {"Vary": "Accept"}
+        return Response(view.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get(
         "/{token}/files/{name}",
         response_class=Response,
-        responses=problems(404, 410, 416, 422) | downloads.ANSWERS,
+        responses=or_page(problems(404, 410, 416, 422)) | downloads.ANSWERS,
     )
     def file(
         token: str,
