@@ -540,3 +540,28 @@ def test_a_few_seconds_are_not_about_and_bytes_have_a_plural(
     )
 
     expect(tab.get_by_role("link", name="Download (5 bytes)", exact=True)).to_be_visible()
+
+
+def test_in_a_narrow_place_the_time_left_stays_beside_the_step(
+    stove: Stove, context: BrowserContext, name: str
+) -> None:
+    stove.gates[f"{name} half"].set()
+    tab = opened(context, stove.host("narrow", element(name)))
+    tab.set_viewport_size({"width": 300, "height": 600})
+    button(tab, "Start").click()
+    expect(tab.locator(".percent")).to_have_text("42%")
+    tab.evaluate(
+        """() => {
+        const element = document.querySelector("dumbwaiter-task");
+        element.receive({ ...element.task, current_step: "stirring with patience", estimated_remaining_seconds: 95, estimated_remaining_range: [80, 190] });
+        }"""
+    )
+    expect(tab.locator(".left")).to_have_text("80 sec to 3 min left")
+    percent, step, left = (tab.locator(f".{part}").bounding_box() for part in ("percent", "step", "left"))
+    assert percent is not None
+    assert step is not None
+    assert left is not None
+
+    assert percent["y"] == step["y"] == left["y"]
+    assert percent["height"] == left["height"] < 30
+    button(tab, "Cancel").click()

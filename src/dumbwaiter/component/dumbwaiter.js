@@ -89,10 +89,11 @@ p, ul { margin: 0; padding: 0; list-style: none; }
 .fill { height: .55rem; inline-size: max(.55rem, var(--done) * 1%); border-radius: inherit; background: var(--_accent); transition: inline-size .6s ease-out; }
 .waiting .fill { inline-size: 30%; animation: wait 2.4s ease-in-out infinite alternate; }
 @keyframes wait { to { margin-inline-start: 70%; } }
-.facts { display: flex; gap: .9em; font-variant-numeric: tabular-nums; }
+.facts { display: flex; align-items: start; gap: .9em; font-variant-numeric: tabular-nums; }
 .facts, .message, .note, .trouble, .time { color: var(--_muted); font-size: .92em; }
 .percent { color: var(--_accent); font-weight: 650; }
 .left { margin-inline-start: auto; text-align: end; }
+.percent, .left { flex: none; max-inline-size: 60%; }
 .actions { display: flex; flex-wrap: wrap; gap: .6rem; }
 .button {
   display: inline-grid; place-content: center; min-height: 2.75rem; padding: .5rem 1.1rem; border: 1px solid var(--_line);
@@ -445,7 +446,7 @@ export class DumbwaiterTask extends Shared {
   worries = "";        // why it is not known how it stands
   turn = 0;
   checkedAt = 0;
-  file = null;         // to be uploaded at the next press
+  file = null;       
 
   constructor() {
     super();
@@ -465,7 +466,6 @@ export class DumbwaiterTask extends Shared {
     parts.picker.onchange = () => { this.make(parts.picker.files[0]); parts.picker.value = ""; };
   }
 
-  /** Empty while nothing is known. */
   get state() { return this.known ? this.view?.display ?? "none" : ""; }
 
   /** A page that has it may set it, and spares a question. */
@@ -676,7 +676,7 @@ export class DumbwaiterTask extends Shared {
     parts.files.replaceChildren(...files.slice(1).map((other) => build("li", "entry", {}, this.link(build("a", "file", { dir: "auto" }, `${other.name} (${size(other.size, language)})`), other))));
     parts.make.hidden = working || !(this.type || view);
     // with attempts to spare, it would fail again
-    const quiet = file || (phase === "failed" && view.attempt < view.max_attempts);
+    const quiet = state === "ready" || (phase === "failed" && view.attempt < view.max_attempts);
     parts.make.className = `make button ${view ? "again" : ""} ${quiet ? "" : "main"}`;
     parts.make.setAttribute("part", parts.make.className);
     parts.make.ariaDisabled = this.busy || !this.known || !!this.flaw;
