@@ -368,7 +368,9 @@ def test_a_transaction_that_the_database_undid_for_a_deadlock_is_done_again(empt
     for thread in threads:
         thread.join()
 
-    assert len(tries) == 3
+    # once for the loser, and on a slow machine perhaps once more
+    assert len(tries) >= 3
+    assert {store.get(one.id).priority for one in (first, second)} == {1, 2}
 
 
 @pytest.mark.parametrize("kind", SERVERS)

@@ -14,7 +14,7 @@ from dumbwaiter import Dumbwaiter
 from dumbwaiter.store.claiming import Concern
 from dumbwaiter.store.rows import Ahead
 from dumbwaiter.store.waking import PROBE
-from dumbwaiter.worker import stager
+from dumbwaiter.worker import durations, stager
 from dumbwaiter.worker.stager import EAGER, RECENTLY, REST, Stager
 
 # What a worker may ask a second, its heartbeat process included, by kind of database.
@@ -24,6 +24,8 @@ SECONDS = 10.0
 
 def test_a_worker_at_rest_makes_few_statements(database, monkeypatch):
     monkeypatch.setattr(stager, "RECENTLY", 0.0)
+    # how long the task took is written once, and soon
+    monkeypatch.setattr(durations, "WRITE_EVERY", 0.5)
     waiter = Dumbwaiter(database.url)
     waiter.migrate()
     asked: list[str] = []
