@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from dumbwaiter import Dumbwaiter, TaskContext
+from dumbwaiter.api.looks import looks
 from dumbwaiter.eta import History
 from tests.support.waiting import until
 
@@ -50,6 +51,20 @@ def test_without_a_worker_there_is_a_place_but_no_expected_start(idle_client: ht
     seen = idle_client.get(place).json()
 
     assert (seen["queue_position"], seen["expected_start_at"]) == (1, None)
+
+
+def test_tasks_that_nobody_works_on_are_told_of_in_the_log_once_in_a_while(
+    waiter: Dumbwaiter, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = waiter.enqueue("cake")
+
+    def told(seconds: float) -> int:
+        looks(waiter, [waiter.get(task.id)], task.run_at + timedelta(seconds=seconds))
+        return caplog.text.count("no worker is at work")
+
+    # a worker may be about to start; then a line, and another one ten minutes later
+    assert [told(seconds) for seconds in (0, 4, 6, 7, 500, 700)] == [0, 0, 1, 1, 1, 2]
+    assert "lifespan=lifespan(waiter)" in caplog.text
 
 
 def test_a_running_task_tells_its_steps_and_its_message(client: httpx.Client) -> None:

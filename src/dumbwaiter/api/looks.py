@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dumbwaiter.api.models import TaskView, task_view
+from dumbwaiter.api.unserved import warn_of_unserved
 from dumbwaiter.app import Dumbwaiter
 from dumbwaiter.outlook import UNKNOWN, Outlook
 from dumbwaiter.task import Task
@@ -62,6 +63,7 @@ def looks(
         return []
     at = waiter.store.now() if now is None else now
     outlooks = waiter.outlooks(tasks, now=at, placed=placed)
+    warn_of_unserved(waiter, tasks, outlooks, at)
     return [Look(task, at, outlook) for task, outlook in zip(tasks, outlooks, strict=True)]
 
 
