@@ -56,10 +56,16 @@ def postgresql_programs() -> Path | None:
 
 def serve_postgresql(programs: Path, data: Path, settings: Mapping[str, object]) -> Running:
     """A server of its own with an empty directory for its data; `settings` beside PostgreSQL's defaults."""
-    user, port = servant("postgres"), free_port()
+    user = servant("postgres")
     owned_empty(data, user)
     initdb = ["--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres", "--no-sync"]
     run(str(programs / "initdb"), "-D", str(data), *initdb, user=user)
+    return start_postgresql(programs, data, settings, free_port())
+
+
+def start_postgresql(programs: Path, data: Path, settings: Mapping[str, object], port: int) -> Running:
+    """A server on the data that is there."""
+    user = servant("postgres")
     place = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
     arguments = [word for name, value in {**place, **settings}.items() for word in ("-c", f"{name}={value}")]
     process = spawn([str(programs / "postgres"), "-D", str(data), *arguments], user, data)
@@ -96,8 +102,7 @@ def mariadb_programs() -> tuple[str, str] | None:
 
 def serve_mariadb(programs: tuple[str, str], data: Path, options: Sequence[str]) -> Running:
     """A server of its own with an empty directory for its data; `options` beside MariaDB's defaults."""
-    server, installer = programs
-    user, port = servant("mysql"), free_port()
+    user = servant("mysql")
     owned_empty(data, user)
     first = [
         "--no-defaults",
@@ -105,7 +110,13 @@ def serve_mariadb(programs: tuple[str, str], data: Path, options: Sequence[str])
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
     ]
-    run(installer, *first, user=user)
+    run(programs[1], *first, user=user)
+    return start_mariadb(programs[0], data, options, free_port())
+
+
+def start_mariadb(server: str, data: Path, options: Sequence[str], port: int) -> Running:
+    """A server on the data that is there."""
+    user = servant("mysql")
     place = [
         "--no-defaults",
         f"--datadir={data}",
@@ -213,13 +224,24 @@ def program(name: str) -> str | None:
 
 def end(running: Running) -> None:
     """Stop a server that we started, if it still runs, and remove its data."""
+    stop(running)
+    if running.data is not None:
+        shutil.rmtree(running.data, ignore_errors=True)
+
+
+def stop(running: Running, *, crash: bool = False) -> None:
+    """Stop a server that we started, if it still runs: as an operator does, or as a power failure does."""
     pid, data = running.pid, running.data
-    if pid is not None and data is not None and is_ours(pid, data):
-        # SIGINT is PostgreSQL's fast shutdown; MariaDB ends on TERM only.
-        os.kill(pid, signal.SIGINT if running.url.startswith("postgresql") else signal.SIGTERM)
-        wait_for(lambda: not is_ours(pid, data), "the server to stop")
-    if data is not None:
-        shutil.rmtree(data, ignore_errors=True)
+    if pid is None or data is None or not is_ours(pid, data):
+        return
+    # SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one, of which it recovers; MariaDB ends on TERM only.
+    ways = (
+        (signal.SIGINT, signal.SIGQUIT)
+        if running.url.startswith("postgresql")
+        else (signal.SIGTERM, signal.SIGKILL)
+    )
+    os.kill(pid, ways[crash])
+    wait_for(lambda: not is_ours(pid, data), "the server to stop")
 
 
 def is_ours(pid: int, data: str) -> bool:
