@@ -109,31 +109,32 @@ def render(
     workdir: Path,
 ) -> tuple[Replay, int]:
     """Replay into the encoder; how many pictures that took."""
+    effort, began = Effort(busy(recording.moments, grid)), time.monotonic()
+    drawn, step = 0, "rendering"
 
-    def check_cancelled() -> None:
+    def tell() -> None:
+        """Said after each frame, and while one part waits for the other: a minute of stillness is one picture, and long to encode."""
         if cancelled():
             raise ExportCancelled("the export was cancelled")
+        # of a variable rate the encoder counts pictures, not frames
+        written = encoder.frames if options.constant_rate else drawn
+        progress(effort.done(drawn, written, time.monotonic() - began), step)
 
-    with Encoder(grid, options, part, check_cancelled) as encoder:
-        effort, began = Effort(busy(recording.moments, grid)), time.monotonic()
+    def on_frame(frame: int) -> None:
+        nonlocal drawn
+        drawn = frame
+        tell()
 
-        def tell(frame: int, step: str) -> None:
-            check_cancelled()
-            # of a variable rate the encoder counts pictures, not frames
-            written = encoder.frames if options.constant_rate else frame
-            progress(effort.done(frame, written, time.monotonic() - began), step)
-
-        def on_frame(frame: int) -> None:
-            tell(frame, "rendering")
-
+    with Encoder(grid, options, part, tell) as encoder:
         replay = Replay(recording, grid, options, workdir, on_frame, encoder.process.pid)
-        progress(0.0, "rendering")
+        progress(0.0, step)
         pictures = 0
         for picture in replay.pictures():
             encoder.put(picture.frame, picture.data)
             pictures += 1
-        encoder.finish(lambda: tell(grid.frames, "encoding"))
-        progress(1.0, "encoding")
+        drawn, step = grid.frames, "encoding"
+        encoder.finish(tell)
+        progress(1.0, step)
     return replay, pictures
 
 
