@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse
 from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
@@ -102,8 +102,15 @@ class Stove:
             return HTMLResponse(self.pages[name], headers={"Content-Security-Policy": POLICY})
 
         app.include_router(router(waiter, public=True))
+        app.include_router(router(waiter, authorize=guest), prefix="/guests")
         app.add_middleware(Counting, stove=self)
         return app
+
+
+def guest(request: Request) -> str:
+    if name := request.headers.get("X-Guest"):
+        return name
+    raise HTTPException(401, "Who are you?")
 
 
 class Counting:

@@ -1,6 +1,6 @@
 /**
- * <dumbwaiter-task type="video-export" key="order-42">: a button that becomes a progress bar, then a download. What the
- * server sends is put in as text, never as HTML.
+ * <dumbwaiter-task type="video-export" key="order-42">: a button that becomes a progress bar, then a download.
+ * What the server sends is put in as text, never as HTML.
  */
 
 const MOST_STREAMED = 250;
@@ -109,7 +109,7 @@ p, ul { margin: 0; padding: 0; list-style: none; }
 @media (forced-colors: active) { .bar { border: 1px solid; } .fill { background: Highlight; } .button { border-color: ButtonText; } }
 `);
 
-// ---- One stream for all elements of an endpoint ----
+// ---- One stream for all ----
 
 const living = new Set();
 const lines = new Map();
@@ -118,40 +118,39 @@ let pageLeft = false;
 
 class Line {
   static of(element) {
-    const key = JSON.stringify([element.endpoint, element.credentials, element.headers]);
-    const line = lines.get(key) ?? new Line();
-    lines.set(key, line);
+    const { asker } = element, line = lines.get(asker) ?? new Line();
+    lines.set(asker, line);
     line.owner = element;  // its headers are asked for at each request
     line.base = new URL(element.endpoint, document.baseURI).href.replace(/\/+$/, "");
     return line;
   }
 
   followed = new Map();  // task id -> the elements that show it
-  tags = new Map();      // task id -> ETag
-  covered = [];          // what the stream tells of
-  looks = 0;                 // questions under way
-  skew = 0;              // the server's clock minus ours, ms
+  tags = new Map();  // task id -> ETag
+  covered = [];  // what the stream tells of
+  looks = 0;  // questions under way
+  skew = 0;  // the server's clock minus ours, ms
   misses = 0;
   streamAfter = 0;
 
   async fetch(path, { headers, ...options } = {}) {
     const { owner } = this;
     const all = { Accept: "application/json", ...owner.headers, ...(options.method && owner.token), ...headers };
-    const answer = await fetch(this.base + path, { cache: "no-store", credentials: owner.credentials, headers: all, ...options });
+    const answer = await fetch((path[0] === "h" ? "" : this.base) + path, { cache: "no-store", credentials: owner.credentials, headers: all, ...options });
     this.skew = (Date.parse(answer.headers.get("Date")) || Date.now()) - Date.now();
     return answer;
   }
 
-  /** The JSON of an answer, undefined if nothing is new. Errors have a `status`, 0 without an answer. */
-  async json(path, options) {
-    const answer = await this.fetch(path, options).catch((error) => { throw Object.assign(error, { status: 0 }); });
-    const { status } = answer;
+  /** Undefined if nothing is new; errors have a `status`. */
+  async json(path, options, kind = "json") {
+    const cut = (error) => { throw Object.assign(error, { status: 0 }); };
+    const answer = await this.fetch(path, options).catch(cut), { status, ok } = answer;
     if (status === 304) return undefined;
-    const body = await answer.json().catch(() => answer.ok ? null : {});
+    const body = await answer[ok ? kind : "json"]().catch((error) => !ok ? {} : error instanceof SyntaxError ? null : cut(error));
     // our own refusals have a name
     const nowhere = !body || (/40[45]/.test(status) && !body.type?.startsWith("urn:dumb"));
     if (nowhere) this.what = `${options?.method ?? "GET"} ${answer.url}: ${status}`;
-    if (nowhere || !answer.ok) throw Object.assign(new Error(body?.detail || status), { status, body, nowhere, wait: answer.headers.get("Retry-After") });
+    if (nowhere || !ok) throw Object.assign(new Error(body?.detail || status), { status, body, nowhere, wait: answer.headers.get("Retry-After") });
     this.tags.set(body.task_id, answer.headers.get("ETag"));
     return body;
   }
@@ -196,9 +195,8 @@ class Line {
     if (!this.followed.size) this.wake();
   }
 
-  /** `now`: the page is looked at again. */
-  wake(now) {
-    if (now) { this.streamAfter = 0; this.hurry?.(); }
+  wake(seen) {
+    if (seen) { this.streamAfter = 0; this.hurry?.(); }
     if (!this.running && this.followed.size) this.run();
     else this.waking ??= setTimeout(() => this.reopen(Date.now() + 2_000), 100);
   }
@@ -315,7 +313,6 @@ addEventListener("pagehide", () => { pageLeft = true; stopAll(); });
 addEventListener("pageshow", () => { if (pageLeft) { pageLeft = false; lookAgain(); } });
 setInterval(() => { if (!document.hidden) for (const element of living) element.tick?.(); }, 1_000);
 
-// What one element asked for, others show too, in other tabs as well.
 const channel = new BroadcastChannel("dumbwaiter");
 channel.onmessage = ({ data }) => { for (const element of living) element.hear(data); };
 
@@ -324,7 +321,7 @@ function remember(identity, view) {
   if (remembered.size > MOST_REMEMBERED) remembered.delete(remembered.keys().next().value);
 }
 
-// ---- What elements share: attributes are properties too ----
+// ---- What elements share ----
 
 function objectIn(text) {
   const value = JSON.parse(text || "{}");
@@ -379,7 +376,7 @@ export class Shared extends HTMLElement {
   }
 
   connectedCallback() {
-    // set before this file was there, it hides the accessor
+    // set before, it hides the accessor
     for (const name of [...Object.keys(this.constructor.prototype), "task"]) {
       if (Object.hasOwn(this, name)) { const value = this[name]; delete this[name]; this[name] = value; }
     }
@@ -396,10 +393,10 @@ export class Shared extends HTMLElement {
     this.due ??= Promise.resolve().then(() => { this.due = undefined; if (this.isConnected) this.start(); });
   }
 
+  get asker() { return JSON.stringify([this.endpoint, this.credentials, this.headers]); }
   get called() { return this.ariaLabel || this.label; }
   get token() { return this.csrfToken && { [this.csrfHeader]: this.csrfToken }; }
 
-  /** The nearest `lang`, through shadow roots too. */
   get language() {
     for (let node = this; node; node = node.getRootNode().host) {
       const { lang } = node.closest("[lang]") ?? {};
@@ -418,7 +415,6 @@ export class Shared extends HTMLElement {
   }
 }
 
-/** Its classes are its CSS parts too. */
 export function build(tag, part, attributes = {}, ...children) {
   const element = Object.assign(document.createElement(tag), { className: part });
   element.setAttribute("part", part);
@@ -427,7 +423,7 @@ export function build(tag, part, attributes = {}, ...children) {
   return element;
 }
 
-/** Unchanged text is left alone: nothing is read out again. */
+/** Unchanged, it is not read out again. */
 export function say(element, text) { if (element.textContent !== text) element.textContent = text; }
 
 export { Line, fill, kindOf };
@@ -439,14 +435,14 @@ export class DumbwaiterTask extends Shared {
   static objects = [...super.objects, "arguments"];
 
   view = null;
-  known = false;       // whether the server has said how it stands
+  known = false;  // whether the server has said how it stands
   busy = false;
-  sent = null;                // 0…1 of an upload
-  problem = "";        // why a press came to nothing
-  worries = "";        // why it is not known how it stands
+  sent = null;  // 0…1 of an upload
+  problem = "";  // why a press came to nothing
+  worries = "";  // why it is not known how it stands
   turn = 0;
   checkedAt = 0;
-  file = null;       
+  file = null;
 
   constructor() {
     super();
@@ -460,15 +456,14 @@ export class DumbwaiterTask extends Shared {
       build("div", "actions", {}, part("download button main", "a"), part("make button", "button", button), part("cancel button", "button", button)),
       part("files", "ul"), part("note", "p"), part("live", "p", { role: "status" }), part("picker", "input", { type: "file", hidden: "" }));
     this.shadowRoot.append(this.root);
-    parts.make.onclick = () => this.press();
-    parts.cancel.onclick = () => this.cancel();
+    parts.make.onclick = parts.cancel.onclick = (event) => this.press(event.currentTarget);
+    this.root.onkeydown = (event) => { if (event.repeat && event.key === "Enter") event.preventDefault(); };
     parts.download.onclick = parts.files.onclick = (event) => this.fetched(event);
     parts.picker.onchange = () => { this.make(parts.picker.files[0]); parts.picker.value = ""; };
   }
 
   get state() { return this.known ? this.view?.display ?? "none" : ""; }
 
-  /** A page that has it may set it, and spares a question. */
   get task() { return this.view; }
   set task(view) {
     if (view) remember(this.identityOf(view.task_id), view);
@@ -477,7 +472,7 @@ export class DumbwaiterTask extends Shared {
   }
 
   get name() { return this.businessKey || this.key; }
-  identityOf(id) { return JSON.stringify([this.endpoint, id || [this.type, this.name]]); }
+  identityOf(id) { return JSON.stringify([this.asker, id || [this.type, this.name]]); }
 
   // ---- following ----
 
@@ -531,7 +526,8 @@ export class DumbwaiterTask extends Shared {
     this.turn += 1;
     clearTimeout(this.timer);
     Object.assign(this, { view, known: true, worries: "", wait: 0, checkedAt: Date.now() });
-    remember(this.identity, view);
+    // who asks may have changed
+    if (this.identity === this.identityOf(this.taskId)) remember(this.identity, view);
     if (view) line[view.finished_at || !this.isConnected ? "leave" : "follow"](view.task_id, this);
     const ends = (view?.files ?? []).map((file) => Date.parse(file.expires_at)).filter(Boolean);
     const wait = Math.min(...ends) - Date.now() - line.skew + 300;
@@ -549,12 +545,11 @@ export class DumbwaiterTask extends Shared {
 
   get needsFile() { return this.upload && !(this.upload in this.arguments); }
 
-  press() {
-    if (this.busy || !this.known || this.flaw) return;
-    if (this.needsFile && !this.file) this.parts.picker.click(); else this.make();
+  press(button) {
+    if (button.ariaDisabled === "true") return;
+    if (button === this.parts.cancel) this.cancel(); else if (this.needsFile && !this.file) this.parts.picker.click(); else this.make();
   }
 
-  /** Gives the task, or null. */
   async make(file = this.file) {
     if (this.state === "working" || this.flaw) return null;
     const values = { ...this.arguments }, { line, type, name } = this;
@@ -621,28 +616,34 @@ export class DumbwaiterTask extends Shared {
     });
   }
 
-  refuse(error) {
+  refuse(error, said) {
     const words = this.words, { status, body, wait, nowhere } = error;
-    this.problem = status === 401 ? words.signIn
+    this.problem = said || (status === 401 ? words.signIn
       : status === 429 ? fill(words.tooMany, { time: this.time(wait || 60) })
-      : fill(words.notAsked, { why: nowhere ? fill(words.nowhere, this.line) : status ? error.message : words.unreachable });
+      : fill(words.notAsked, { why: nowhere ? fill(words.nowhere, this.line) : status ? error.message : words.unreachable }));
     this.emit("error", { status, message: this.problem, problem: body });
     this.announce(this.problem);
   }
 
-  /** An old link is looked at once more. And no headers go with a link. */
   async fetched(event) {
-    const link = event.target.closest("a"), { headers, credentials } = this;
-    const plain = !Object.keys(headers).length, fresh = Date.now() - this.checkedAt < 20_000;
+    const link = event.target.closest("a"), plain = !Object.keys(this.headers).length, fresh = Date.now() - this.checkedAt < 20_000;
     if (!link || (plain && fresh)) return;
     event.preventDefault();
     if (!fresh) await this.refresh();
     if (this.state !== "ready") return;
     if (plain) { link.click(); return; }
-    const answer = await fetch(link.href, { headers, credentials });
-    const href = URL.createObjectURL(await answer.blob());
-    build("a", "", { href, download: link.download }).click();
-    setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    this.problem = "";
+    try {
+      const href = URL.createObjectURL(await this.line.json(link.href, { headers: { Accept: "*/*" } }, "blob"));
+      build("a", "", { href, download: link.download }).click();
+      setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    } catch (error) {
+      const gone = /404|410/.test(error.status);
+      this.refuse(error, gone && this.words.expired);
+      if (gone) await this.refresh();
+      if (this.state !== "ready") this.problem = "";
+    }
+    this.draw();
   }
 
   // ---- showing ----
@@ -674,17 +675,24 @@ export class DumbwaiterTask extends Shared {
     parts.download.hidden = !file;
     if (file) this.link(parts.download, file);
     parts.files.replaceChildren(...files.slice(1).map((other) => build("li", "entry", {}, this.link(build("a", "file", { dir: "auto" }, `${other.name} (${size(other.size, language)})`), other))));
-    parts.make.hidden = working || !(this.type || view);
-    // with attempts to spare, it would fail again
+    this.show(parts.make, !working && (this.type || view), !this.known || this.flaw);
     const quiet = state === "ready" || (phase === "failed" && view.attempt < view.max_attempts);
     parts.make.className = `make button ${view ? "again" : ""} ${quiet ? "" : "main"}`;
     parts.make.setAttribute("part", parts.make.className);
-    parts.make.ariaDisabled = this.busy || !this.known || !!this.flaw;
     parts.picker.accept = this.accept;
-    parts.cancel.hidden = !working || sending || phase === "cancelling";
-    parts.cancel.ariaDisabled = this.busy;
+    this.show(parts.cancel, working && !sending && phase !== "cancelling");
     if (focused?.hidden) this.focus();
     if (this.known) this.tellOf(headline, percent, shown);
+  }
+
+  // a second press was not meant for it
+  show(button, shown, off) {
+    if (shown && button.hidden) {
+      clearTimeout(button.fresh);
+      button.fresh = setTimeout(() => { button.fresh = 0; this.draw(); }, 500);
+    }
+    button.hidden = !shown;
+    button.ariaDisabled = !!(this.busy || off || button.fresh);
   }
 
   headline(words, language) {
@@ -728,7 +736,6 @@ export class DumbwaiterTask extends Shared {
     return Object.assign(element, { href: new URL(file.url, this.line.base), download: file.name });
   }
 
-  /** A screen reader hears each new phase, and quarters. */
   tellOf(headline, percent, shown) {
     const { state, view } = this, phase = `${view?.task_id} ${view?.phase} ${state}`, quarter = Math.floor(percent / 25), before = this.shown;
     if (phase !== this.phase) {
