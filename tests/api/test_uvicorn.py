@@ -20,8 +20,10 @@ from tests.support.waiting import until
 
 SITE = """
 import asyncio, os, time
+from datetime import timedelta
 from pathlib import Path
 from fastapi import FastAPI
+from sse_starlette import EventSourceResponse
 from dumbwaiter import Dumbwaiter, TaskContext
 from dumbwaiter.integrations.fastapi import lifespan, router
 
@@ -55,6 +57,17 @@ async def hold():
     note("hold")
     await asyncio.sleep(4)
     return "held"
+
+@app.get("/later")
+def later() -> str:
+    return mark.using(delay=timedelta(hours=1)).enqueue(number=1).id
+
+@app.get("/ticking")
+async def ticking():
+    async def ticks():
+        yield "tick"
+        await asyncio.sleep(3600)
+    return EventSourceResponse(ticks())
 
 @app.get("/block")
 async def block(seconds: float):
@@ -176,6 +189,36 @@ def test_a_term_stops_claims_at_once_while_a_request_is_open(place: Path) -> Non
     assert time.time() - told > 2  # the open request did hold the server up
     assert [started for started in starts if started > told + 1] == []
     assert len(starts) < 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one process", "two processes"])
+def test_a_server_that_is_stopped_ends_its_open_streams_and_stops(
+    place: Path, options: tuple[str, ...], number: signal.Signals
+) -> None:
+    with (
+        program(*uvicorn(*options), cwd=place) as server,
+        httpx.Client(base_url=address(server), timeout=20) as client,
+        contextlib.ExitStack() as stack,
+    ):
+        # two of ours, with more to come, and one of the application's own
+        later = [client.get("/later").json() for _ in range(2)]
+        streams = [
+            stack.enter_context(client.stream("GET", path)).iter_lines()
+            for path in [*(f"/tasks/{task_id}/events" for task_id in later), "/ticking"]
+        ]
+        for lines in streams:
+            next(lines)
+        began = time.monotonic()
+        server.signal(number)
+        # ours end as a stream should: httpx would raise
+        for lines in streams[:2]:
+            list(lines)
+        with pytest.raises(httpx.RemoteProtocolError):  # that one is cut off
+            list(streams[2])
+        server.wait(15)
+
+    assert time.monotonic() - began < 8
 
 
 def test_a_second_term_ends_what_runs(place: Path) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -89,6 +90,7 @@ def signals_heard(worker: Worker) -> Iterator[None]:
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal heard
         heard += 1
+        streams_end(True)
         # On a thread of its own: this may have interrupted a holder of a lock that `stop` takes.
         threading.Thread(target=worker.stop, kwargs={"hurry": heard > 1}, name="dumbwaiter-stop").start()
         passed_on(before[signal.Signals(number)], number, frame)
@@ -102,6 +104,18 @@ def signals_heard(worker: Worker) -> Iterator[None]:
         for number in taken:
             if signal.getsignal(number) is hear:
                 signal.signal(number, before[number])
+        if heard:
+            streams_end(False)  # a server that starts in this process hereafter has streams again
+
+
+def streams_end(now: bool) -> None:
+    """Let event streams end, those of the application's own routes too, for the server waits for them.
+
+    sse_starlette looks for the server's handler among those of the signals, and finds ours there.
+    """
+    sse = sys.modules.get("sse_starlette.sse")  # whoever has not imported it has no stream
+    if sse is not None and sse.AppStatus.enable_automatic_graceful_drain:
+        sse.AppStatus.should_exit = now
 
 
 def passed_on(old: Any, number: int, frame: FrameType | None) -> None:
