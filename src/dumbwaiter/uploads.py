@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid7
 
+from dumbwaiter.arrivals import Arrivals
 from dumbwaiter.errors import (
     FileGone,
     FileStoreError,
@@ -50,6 +51,7 @@ class Uploads:
         self._keep = settings.upload_expiry
         self._table = store.uploads
         self._files = files
+        self._coming = Arrivals(settings.max_upload)
 
     def announce(
         self, owner: str | None, *, filename: str = UNNAMED, content_type: str = "", size: int | None = None
@@ -89,8 +91,7 @@ class Uploads:
 
     def room(self, upload: UploadRow, number: int) -> int:
         """How many bytes its part of that number may have beside the others. Raises UploadConflict if it is complete."""
-        if upload.completed_at is not None:
-            raise UploadConflict(upload.id, "it is complete and takes no further part")
+        refuse_complete(upload)
         return self.limit - sum(part.size for part in self.parts(upload) if part.number != number)
 
     def receive_part(self, upload: UploadRow, number: int, pieces: Iterable[bytes]) -> Part:
@@ -100,15 +101,19 @@ class Uploads:
         """
         from dumbwaiter.files import upload_key
 
-        room = self.room(upload, number)
         key = upload_key(upload.id, f"part-{number}")
-        stored = self._files().put_pieces(self._cut(pieces, room), key, filename=upload.filename)
-        part = Part(number, stored.size, stored.sha256, key)
-        try:
-            before = self._table.put_part(upload.id, part, limit=self.limit, keep=self._keep)
-        except BaseException:
-            self._remove([key])
-            raise
+        with self._coming.part(upload.id, number) as coming:
+            refuse_complete(upload)
+            coming.know({part.number: part.size for part in self.parts(upload)})
+            pieces = coming.counted(pieces)
+            stored = self._files().put_pieces(pieces, key, filename=upload.filename)
+            part = Part(number, stored.size, stored.sha256, key)
+            try:
+                before = self._table.put_part(upload.id, part, limit=self.limit, keep=self._keep)
+            except BaseException:
+                self._remove([key])
+                raise
+            coming.stored(part.size)
         if before is not None:
             self._remove([before])
         return part
@@ -283,6 +288,12 @@ def refuse_names(filename: str, content_type: str) -> None:
         )
     if content_type and not CONTENT_TYPE.fullmatch(content_type):
         raise InvalidOption(f"content_type {content_type[:80]!r}: give one such as text/csv")
+
+
+def refuse_complete(upload: UploadRow) -> None:
+    """Raise UploadConflict if it takes no further part."""
+    if upload.completed_at is not None:
+        raise UploadConflict(upload.id, "it is complete and takes no further part")
 
 
 def refuse_gaps(upload: UploadRow, parts: Sequence[Part]) -> None:

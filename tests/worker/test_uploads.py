@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,78 @@ def test_parts_that_come_at_once_are_all_there(local: Dumbwaiter) -> None:
 
     row = local.uploads.complete(upload)
     assert b"".join(local.files.stream(row.object_key or "")) == b"123456789"
+
+
+def on_disk(directory: Path) -> int:
+    sizes = []
+    for path in (directory / "files").rglob("*"):
+        with suppress(FileNotFoundError):  # it goes while we look
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return sum(sizes)
+
+
+@pytest.mark.parametrize("numbers", ["of their own", "one for all"])
+def test_parts_that_come_at_once_keep_to_one_limit_while_they_come(tmp_path: Path, numbers: str) -> None:
+    limit, size, parts = 30_000_000, 20_000_000, 10
+    waiter = made(tmp_path, str(tmp_path / "files"), max_upload=limit)
+    upload = waiter.uploads.announce("ada")
+    meet = threading.Barrier(parts)
+    peaks = []
+
+    def pieces() -> Iterator[bytes]:
+        meet.wait(20)
+        for _ in range(size // 1_000_000):
+            yield bytes(1_000_000)
+            peaks.append(on_disk(tmp_path))
+
+    def send(number: int) -> bool:
+        try:
+            waiter.uploads.receive_part(upload, number, pieces())
+        except UploadTooLarge:
+            return False
+        return True
+
+    with ThreadPoolExecutor(parts) as pool:
+        taken = list(pool.map(send, range(1, parts + 1) if numbers == "of their own" else [1] * parts))
+
+    # of one number there may be the last and those before, until they are known to be gone
+    assert max(peaks) <= (limit if numbers == "of their own" else 2 * limit + size)
+    # at most one of them finds room; those that stand in each other's way may all be refused
+    there = sum(part.size for part in waiter.uploads.parts(upload))
+    assert there == (size if True in taken else 0) == on_disk(tmp_path)
+    # whatever was refused takes nobody's place afterwards
+    waiter.uploads.receive_part(upload, 11, [bytes(limit - there)])
+    with pytest.raises(UploadTooLarge):
+        waiter.uploads.receive_part(upload, 12, [b"x"])
+    waiter.close()
+
+
+def test_a_part_can_be_sent_again_while_the_one_before_hangs(tmp_path: Path) -> None:
+    """A connection that broke off unheard is not known to be gone for a minute; its part comes again at once."""
+    waiter = made(tmp_path, str(tmp_path / "files"), max_upload=100)
+    upload = waiter.uploads.announce("ada")
+    waiter.uploads.receive_part(upload, 1, [b"x" * 40])
+    come, gone = threading.Event(), threading.Event()
+
+    def hanging() -> Iterator[bytes]:
+        yield b"y" * 50
+        come.set()
+        gone.wait(20)
+        raise EOFError
+
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(waiter.uploads.receive_part, upload, 2, hanging())
+        assert come.wait(20)
+        waiter.uploads.receive_part(upload, 2, [b"z" * 60])
+        with pytest.raises(UploadTooLarge):
+            waiter.uploads.receive_part(upload, 3, [b"z"])
+        gone.set()
+        with pytest.raises(EOFError):
+            before.result(20)
+
+    row = waiter.uploads.complete(upload)
+    assert b"".join(waiter.files.stream(row.object_key or "")) == b"x" * 40 + b"z" * 60
+    waiter.close()
 
 
 def test_a_part_that_is_sent_again_leaves_one_object(local: Dumbwaiter, tmp_path: Path) -> None:
