@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
 from dumbwaiter import Dumbwaiter, TaskContext
-from dumbwaiter.api.looks import looks
+from dumbwaiter.api.looks import Look, looks
 from dumbwaiter.eta import History
+from dumbwaiter.outlook import Outlook, Place
+from tests.support.streams import events
 from tests.support.waiting import until
 
 
@@ -81,3 +83,48 @@ def test_a_running_task_tells_its_steps_and_its_message(client: httpx.Client) ->
     client.post(f"{place}/cancel")
     ended = until(lambda: view if (view := client.get(place).json())["finished_at"] else None)
     assert ended["message"] is None
+
+
+def test_that_a_start_becomes_known_or_moves_is_told_though_the_place_stays(
+    client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    running = [client.post("/tasks/cake", json={}).headers["Location"] for _ in range(10)]
+    until(lambda: all(client.get(url).json()["status"] == "running" for url in running))
+    url = client.post("/tasks/cake", json={}).headers["Location"]
+    tags = [client.get(url).headers["ETag"]]
+
+    with client.stream("GET", f"{url}/events") as answer:
+        told = (event.data for event in events(answer.iter_lines()))
+        before = next(told)
+        waiter.store.add_durations({"cake": History.of(60)})
+        known = next(view for view in told if view["expected_start_at"] is not None)
+        tags.append(client.get(url, headers={"If-None-Match": tags[-1]}).headers["ETag"])
+        waiter.store.add_durations({"cake": History.of(3600)})
+        later = next(view for view in told if view["expected_start_at"] != known["expected_start_at"])
+        moved = client.get(url, headers={"If-None-Match": tags[-1]})
+
+    assert before["expected_start_at"] is None
+    assert {view["queue_position"] for view in (before, known, later)} == {1}
+    assert (len(set(tags)), moved.status_code) == (2, 200)
+
+
+def test_an_estimate_that_trembles_is_no_news_and_one_that_moves_is(waiter: Dumbwaiter) -> None:
+    task, start = waiter.enqueue("cake"), datetime(2026, 11, 29, 12, 0, 10, tzinfo=UTC)
+    now = start - timedelta(minutes=5)
+
+    def mark(place: Place | None) -> str:
+        return Look(task, now, Outlook(place=place)).mark
+
+    known = mark(Place(1, expected_start_at=start))
+    trembling = [mark(Place(1, expected_start_at=start + timedelta(seconds=by))) for by in (-2, 1, 3.5)]
+    others = [
+        None,
+        Place(1),
+        Place(11, expected_start_at=start),
+        Place(1, lower_bound=True, expected_start_at=start),
+        Place(1, lower_bound=True),
+        *(Place(1, expected_start_at=start + timedelta(seconds=by)) for by in (-60, 60, 3600)),
+    ]
+
+    assert set(trembling) == {known}
+    assert len({known, *(mark(place) for place in others)}) == len(others) + 1

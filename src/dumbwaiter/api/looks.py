@@ -9,8 +9,11 @@ from datetime import datetime
 from dumbwaiter.api.models import TaskView, task_view
 from dumbwaiter.api.unserved import warn_of_unserved
 from dumbwaiter.app import Dumbwaiter
-from dumbwaiter.outlook import UNKNOWN, Outlook
+from dumbwaiter.outlook import UNKNOWN, Outlook, Place
 from dumbwaiter.task import Task
+
+# Seconds by which an expected start must move to be news.
+COARSE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,11 @@ class Look:
     def mark(self) -> str:
         """Two looks with one mark have nothing to tell each other.
 
-        The phase and the files are in it, since both change when a time passes; and so is the place in the queue.
+        The phase and the files are in it, since both change when a time passes; and so is the place in the queue, with the
+        expected start as coarsely as it is known: it is told anew with each look, some seconds earlier or later.
         """
         files = sum(file.available(self.now) for file in self.task.files)
-        place = "" if self.outlook.place is None else f".{self.outlook.place.position}"
+        place = "" if self.outlook.place is None else f".{place_mark(self.outlook.place)}"
         return f"{self.task.version}.{self.task.phase(self.now)}.{files}{place}"
 
     @property
@@ -50,6 +54,12 @@ class Look:
         if base not in self._texts:
             self._texts[base] = self.view(base).model_dump_json()
         return self._texts[base]
+
+
+def place_mark(place: Place) -> str:
+    start = place.expected_start_at
+    when = "" if start is None else f"@{start.timestamp() // COARSE:.0f}"
+    return f"{place.position}{'+' if place.lower_bound else ''}{when}"
 
 
 def looks(
