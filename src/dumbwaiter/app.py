@@ -780,14 +780,21 @@ class Dumbwaiter:
         """
         return self.store.cancel(checked_id(task_id))
 
-    def retry(self, task_id: str, *, force: bool = False) -> Task:
+    def retry(self, task_id: str, *, force: bool = False, request_key: str | None = None) -> Task:
         """Make a finished task again: a new one with the same arguments, key and owner. The old one names it.
 
-        A success whose files are all still there needs `force`. Raises UnknownTask, IllegalMove.
+        A success whose files are all still there needs `force`. Asked again with the same `request_key`, it gives the task that
+        was made before. Raises UnknownTask, IllegalMove, RequestKeyReused, TooManyActive.
         """
+        return self.retry_or_get(task_id, force=force, request_key=request_key)[0]
+
+    def retry_or_get(
+        self, task_id: str, *, force: bool = False, request_key: str | None = None
+    ) -> tuple[Task, bool]:
+        """The same, and whether the task is new: under its business key, or of this request, there may be one already."""
         from uuid_utils import uuid7
 
-        from dumbwaiter.store.rows import NewTask
+        from dumbwaiter.store import rows
 
         old = self.get(task_id)
         if not old.status.final:
@@ -796,7 +803,7 @@ class Dumbwaiter:
             raise IllegalMove(
                 old, "retry", way="its result is still good, and force=True makes it again all the same"
             )
-        new = NewTask(
+        new = rows.NewTask(
             id=str(uuid7()),
             task_type=old.task_type,
             payload=old.payload,
@@ -809,6 +816,8 @@ class Dumbwaiter:
             max_retry_count=old.max_retry_count,
             max_crash_count=old.max_crash_count,
             retry_of=old.id,
+            request_key=None if request_key is None else rows.request_key(old.owner, request_key),
+            request_hash=None if request_key is None else rows.digest("retry", old.id),
             limits=self._limits(old.task_type, old.owner),
             uploads=self.store.uploads.of_task(old.id),
             meta=old.meta,
@@ -816,7 +825,7 @@ class Dumbwaiter:
         task, created = self.store.enqueue(new)
         if created:
             self.store.note_retry(old, task)
-        return task
+        return task, created
 
     def prune(self) -> Removed:
         """Remove now what nobody needs any more: expired files, what dead attempts left, records that are old enough.

@@ -77,7 +77,7 @@ def test_each_open_task_type_has_a_path_with_the_schema_of_its_arguments(shop: h
 def test_what_a_client_may_be_answered_is_told(shop: httpx.Client) -> None:
     responses = described(shop)["paths"]["/tasks/greet"]["post"]["responses"]
 
-    assert {"200", "202", "400", "401", "403", "404", "409", "413", "415", "422", "429", "503"} == set(
+    assert {"200", "202", "400", "401", "403", "404", "408", "409", "413", "415", "422", "429", "503"} == set(
         responses
     )
     assert "application/problem+json" in responses["422"]["content"]

@@ -202,3 +202,30 @@ def test_a_link_to_a_file_that_a_finished_task_does_not_have_is_not_made(
     with pytest.raises(InvalidOption, match=r"has succeeded without such a file; its files are: report\.bin"):
         waiter.link(task_id, file="nope")
     assert waiter.link(waiting.id, file="to-come.bin")
+
+
+@pytest.mark.parametrize("kind", ["task", "file", "a file of the task"])
+def test_head_tells_of_whatever_a_link_opens_what_get_would(
+    owned_client: httpx.Client, waiter: Dumbwaiter, kind: str
+) -> None:
+    task_id = made(owned_client)
+    link = waiter.link(task_id, base="/jobs", file="report.bin" if kind == "file" else None)
+    path = f"{link}/files/report.bin" if kind == "a file of the task" else link
+    head, get = owned_client.head(path), owned_client.get(path)
+
+    assert (head.status_code, head.content) == (200, b"")
+    told = (
+        "Content-Type",
+        "Content-Length",
+        "ETag",
+        "Content-Disposition",
+        "Referrer-Policy",
+        "X-Robots-Tag",
+    )
+    # how a task stands is told with the time that is left: its length may differ
+    assert [head.headers.get(name) for name in told if kind != "task" or name != "Content-Length"] == [
+        get.headers.get(name) for name in told if kind != "task" or name != "Content-Length"
+    ]
+    # and it opens no more than GET does
+    assert owned_client.head(f"{link}/files/other.bin").status_code == 404
+    assert owned_client.head("/jobs/links/nonsense").status_code == 404

@@ -94,11 +94,7 @@ def enqueue(
     # A request that enqueues asks for nothing else: a new task is shown as it was when it came to be, and its place in the
     # queue is found out by who looks.
     [look] = looks(waiter, [task], task.created_at if new else None, placed=False)
-    view = look.view(base)
-    headers = {"Location": view.links.self} | UNCACHED
-    if wanted.request_key is not None and not new:
-        headers["Idempotent-Replayed"] = "true"
-    return Answer(view, 202 if new else 200, headers)
+    return asked(look.view(base), new=new, request_key=wanted.request_key)
 
 
 def open_type(waiter: Dumbwaiter, task_type: str) -> str:
@@ -149,15 +145,33 @@ def cancel(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str) ->
     return Answer(shown(waiter, task, base), 200 if task.status.final else 202, UNCACHED)
 
 
-def retry(waiter: Dumbwaiter, task_id: str, *, owner: str | None, base: str, force: bool = False) -> Answer:
-    """The new task that a finished one was made again as."""
-    found(waiter, task_id, owner)
+def retry(
+    waiter: Dumbwaiter,
+    task_id: str,
+    *,
+    owner: str | None,
+    base: str,
+    force: bool = False,
+    request_key: str | None = None,
+) -> Answer:
+    """The new task that a finished one was made again as (202), or the one that its key or an earlier request stands for (200).
+
+    A type that is not open to HTTP cannot be asked for in this way either.
+    """
+    open_type(waiter, found(waiter, task_id, owner).task_type)
     try:
-        task = waiter.retry(task_id, force=force)
+        task, new = waiter.retry_or_get(task_id, force=force, request_key=request_key)
     except IllegalMove as error:
         raise too_late(waiter, error, base) from None
-    view = shown(waiter, task, base)
-    return Answer(view, 202, {"Location": view.links.self} | UNCACHED)
+    return asked(shown(waiter, task, base), new=new, request_key=request_key)
+
+
+def asked(view: TaskView, *, new: bool, request_key: str | None) -> Answer:
+    """The answer to who asked for a task."""
+    headers = {"Location": view.links.self} | UNCACHED
+    if request_key is not None and not new:
+        headers["Idempotent-Replayed"] = "true"
+    return Answer(view, 202 if new else 200, headers)
 
 
 def found(waiter: Dumbwaiter, task_id: str, owner: str | None) -> Task:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from dumbwaiter import strict_json
+from dumbwaiter.api.receiving import next_piece
 from dumbwaiter.api.refusals import Refusal
 
 # To read so many bytes takes less than to have a thread do it.
@@ -19,9 +20,9 @@ def body_of(limit: int) -> Callable[[Request], Awaitable[dict[str, Any]]]:
 
     async def body(request: Request) -> dict[str, Any]:
         refuse_other_media(request.headers)
-        text = bytearray()
-        async for chunk in request.stream():
-            text += chunk
+        text, stream = bytearray(), request.stream()
+        while (piece := await next_piece(stream)) is not None:
+            text += piece
             if len(text) > limit:
                 raise Refusal(413, "too-large", f"The arguments may have {limit:,} bytes at most.")
         if len(text) <= SHORT:

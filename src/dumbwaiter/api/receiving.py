@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
 from fastapi import Request
@@ -34,6 +34,19 @@ async def received(request: Request, work: Callable[[Iterator[bytes]], T]) -> T:
         inflow.close()
         await asyncio.gather(done, return_exceptions=True)
         raise
+
+
+async def next_piece(stream: AsyncIterator[bytes]) -> bytes | None:
+    """What comes next of a body; None after its end. Refuses with 408 a client that falls silent in the midst of it."""
+    try:
+        async with asyncio.timeout(SILENCE):
+            return await anext(stream, None)
+    except TimeoutError:
+        raise Refusal(
+            408, "silence", f"Nothing came for {SILENCE:g} s. Send it again.", headers={"Connection": "close"}
+        ) from None
+    except ClientDisconnect:
+        raise broken_off() from None
 
 
 class Inflow:
@@ -74,20 +87,10 @@ class Inflow:
         gathered = bytearray()
         try:
             while len(gathered) < AT_ONCE:
-                async with asyncio.timeout(SILENCE):
-                    piece = await anext(self._stream, None)
+                piece = await next_piece(self._stream)
                 if piece is None:
                     break
                 gathered += piece
-        except TimeoutError:
-            raise Refusal(
-                408,
-                "silence",
-                f"Nothing came for {SILENCE:.0f} s. Send it again.",
-                headers={"Connection": "close"},
-            ) from None
-        except ClientDisconnect:
-            raise broken_off() from None
         finally:
             self._asked = None
         return bytes(gathered)

@@ -27,6 +27,8 @@ Owner = Callable[[Request], Awaitable[str | None]]
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "it has not changed"}}
 KEY = Query(min_length=1, max_length=200, description="the page's own name for the work, such as `order-42`")
 MOST_TASKS = 100
+THERE_IS_ONE = "there is one already"
+REPEATED = "the same key for the same task is the same new task"
 
 
 def task_routes(waiter: Dumbwaiter, owner: Owner) -> APIRouter:
@@ -78,8 +80,8 @@ def add_enqueue(
         methods=["POST"],
         status_code=202,
         response_model=TaskView,
-        responses=problems(400, 404, 409, 413, 415, 422, 429)
-        | {200: {"model": TaskView, "description": "there is one already"}},
+        responses=problems(400, 404, 408, 409, 413, 415, 422, 429)
+        | {200: {"model": TaskView, "description": THERE_IS_ONE}},
         openapi_extra=asking(entry),
         operation_id="enqueue" if entry is None else operation_id(entry),
         summary="Enqueue" if entry is None else f"Enqueue {entry.name}",
@@ -217,14 +219,27 @@ def add_moves(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) ->
         return sent(answers.cancel(waiter, task_id, owner=owner, base=base_of(request, 2)))
 
     @router.post(
-        "/{task_id}/retry", status_code=202, response_model=TaskView, responses=problems(404, 409, 422, 429)
+        "/{task_id}/retry",
+        status_code=202,
+        response_model=TaskView,
+        responses=problems(404, 409, 422, 429) | {200: {"model": TaskView, "description": THERE_IS_ONE}},
     )
     def retry(
-        task_id: str, *, request: Request, owner: Annotated[str | None, who], force: bool = False
+        task_id: str,
+        *,
+        request: Request,
+        owner: Annotated[str | None, who],
+        force: bool = False,
+        idempotency_key: Annotated[
+            str | None, Header(min_length=1, max_length=200, description=REPEATED)
+        ] = None,
     ) -> Response:
-        """Make a finished task again, as a new one; with `force` even if its result is still good."""
+        """Make a finished task of a type that is open to HTTP again, as a new one; with `force` even if its result is still good."""
         refuse_strange_pages(request.headers)
-        return sent(answers.retry(waiter, task_id, owner=owner, base=base_of(request, 2), force=force))
+        base = base_of(request, 2)
+        return sent(
+            answers.retry(waiter, task_id, owner=owner, base=base, force=force, request_key=idempotency_key)
+        )
 
 
 def sent(answer: Answer, if_none_match: str | None = None) -> Response:

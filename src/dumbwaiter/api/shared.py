@@ -80,6 +80,13 @@ def shared_routes(waiter: Dumbwaiter) -> APIRouter:
         headers = DISCREET | {"Vary": "Accept"}
         return Response(view.model_dump_json(), headers=headers, media_type="application/json")
 
+    # Mail programs and messengers ask so before they show an address. Asked of a store elsewhere, a link that is signed for
+    # GET would be refused.
+    @router.head("/{token}", include_in_schema=False)
+    def described(token: str, *, request: Request) -> Response:
+        grant, task = granted(waiter, links(), token)
+        return opened(token, request=request) if grant.file is None else description(waiter, task, grant.file)
+
     @router.get(
         "/{token}/files/{name}",
         response_class=Response,
@@ -94,10 +101,12 @@ def shared_routes(waiter: Dumbwaiter) -> APIRouter:
         range_: Annotated[str | None, Header(alias="Range")] = None,
     ) -> Response:
         """A file of the task that the link is for."""
-        grant, task = granted(waiter, links(), token)
-        if grant.file not in (None, name):
-            raise Refusal(404, "no-such-link", "There is no such link.")
+        task = file_granted(waiter, links(), token, name)
         return download(waiter, task, name, downloads.Asked(if_none_match, if_range, range_))
+
+    @router.head("/{token}/files/{name}", include_in_schema=False)
+    def file_described(token: str, name: str) -> Response:
+        return description(waiter, file_granted(waiter, links(), token, name), name)
 
     return router
 
@@ -112,9 +121,26 @@ def granted(waiter: Dumbwaiter, links: Links, token: str) -> tuple[Grant, Task]:
     return grant, waiter.get(grant.task_id)
 
 
+def file_granted(waiter: Dumbwaiter, links: Links, token: str, name: str) -> Task:
+    """The task whose file of that name the token opens. Refuses as `granted`, and with 404 another file than the token's."""
+    grant, task = granted(waiter, links, token)
+    if grant.file not in (None, name):
+        raise Refusal(404, "no-such-link", "There is no such link.")
+    return task
+
+
+def description(waiter: Dumbwaiter, task: Task, name: str) -> Response:
+    """The headers of the download."""
+    file = downloads.file_of(task, name, waiter.store.now())
+    return discreet(Response(headers=downloads.headers(file) | {"Content-Length": str(file.size)}))
+
+
 def download(waiter: Dumbwaiter, task: Task, name: str, asked: downloads.Asked) -> Response:
     now = waiter.store.now()
-    response = downloads.answer(waiter.files, downloads.file_of(task, name, now), asked, now)
+    return discreet(downloads.answer(waiter.files, downloads.file_of(task, name, now), asked, now))
+
+
+def discreet(response: Response) -> Response:
     response.headers.update({name: value for name, value in DISCREET.items() if name != "Cache-Control"})
     return response
 

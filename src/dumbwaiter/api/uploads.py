@@ -114,7 +114,7 @@ def add_new(router: APIRouter, waiter: Dumbwaiter, owner_of_request: Owner) -> N
         "",
         status_code=201,
         response_model=NewUploadView,
-        responses=problems(400, 413, 415, 422),
+        responses=problems(400, 408, 413, 415, 422),
         openapi_extra=json_body(Announcement),
     )
     def announce(
@@ -164,7 +164,7 @@ def add_parts(router: APIRouter, waiter: Dumbwaiter, uploader: Any) -> None:
     @router.post(
         "/{upload_id}/complete",
         response_model=UploadView,
-        responses=problems(400, 404, 409, 413, 415, 422),
+        responses=problems(400, 404, 408, 409, 413, 415, 422),
         openapi_extra=json_body(Checksum, required=False),
     )
     def complete(
