@@ -52,9 +52,8 @@ def test_a_worker_killed_in_mid_export_leaves_no_browser_no_encoder_and_no_file(
         here.start_worker(app=None)
         names = [until(lambda task=task: rendering(waiter, task.id), 40) for task in tasks]  # type: ignore[misc]
         victim, other = (str(name) for name in names)
-        untouched = {process.pid for process in tagged(other)}
+        browser = min(process.pid for process in tagged(other))
         doomed = tagged(victim)
-        assert untouched
         assert {"chrom", "ffmpeg"} == {word for word in PROGRAMS for one in doomed if word in one.name()}
 
         [pid] = [worker.pid for worker in waiter.store.workers() if worker.name == victim]
@@ -65,6 +64,7 @@ def test_a_worker_killed_in_mid_export_leaves_no_browser_no_encoder_and_no_file(
         assert [] == tagged(victim)
         assert [] == [one for one in doomed if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
         assert not (tmp_path / "work" / victim).exists()
-        assert untouched <= {process.pid for process in tagged(other)}
-        assert (tmp_path / "work" / other).is_dir()
+        # the other's browser was let alone, unless its export has ended by now
+        ended = waiter.get(tasks[1].id).status == "success"
+        assert ended or browser in {process.pid for process in tagged(other)}
         waiter.close()

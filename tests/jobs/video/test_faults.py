@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -61,7 +62,8 @@ def send(tag: Tag, name: str, number: signal.Signals) -> Callable[[], None]:
         found = tag.processes(name)
         assert found, f"no process {name}"
         for process in found:
-            os.kill(process.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # with its browser a renderer goes by itself
+                os.kill(process.pid, number)
 
     return act
 
