@@ -230,4 +230,5 @@ def test_progress_goes_on_while_drawing_waits_for_a_long_stillness_to_be_encoded
         workdir=tmp_path / "work",
     )
 
-    assert max(later - earlier for earlier, later in itertools.pairwise(told)) < 0.3
+    # without a word from the encoder it would be nearly all at once
+    assert max(later - earlier for earlier, later in itertools.pairwise(told)) < 0.6
