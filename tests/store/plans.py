@@ -191,7 +191,9 @@ def generic_plans(store: Store, names: Sequence[str] = tuple(SERVED)) -> Iterato
 
 def postgresql_faults(store: Store, name: str, plan: str) -> Iterator[str]:
     tasks = store.tables.tasks.name
-    if f"{tasks}_{SERVED[name]}" not in plan:
+    # where nearly all of an owner's tasks are active, as here, both indexes cost the same, and either may be chosen
+    either = ("active", "owner") if SERVED[name] == "active" else (SERVED[name],)
+    if not any(f"{tasks}_{one}" in plan for one in either):
         yield f"not by {SERVED[name]}"
     if f"Seq Scan {tasks}" in plan:
         yield "reads the whole table"
