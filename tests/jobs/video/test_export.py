@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 import json
 import subprocess
 from collections.abc import Callable
@@ -17,10 +16,10 @@ import pytest
 from PIL import Image
 
 from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg
-from dumbwaiter.jobs.video.export import Video, export
+from dumbwaiter.jobs.video.export import Video
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.plan import Options, plan
-from dumbwaiter.jobs.video.recording import Recording, load
+from dumbwaiter.jobs.video.recording import Recording
 from dumbwaiter.jobs.video.replay import Replay
 from tests.jobs.video.support import (
     RECORDINGS,
@@ -28,7 +27,6 @@ from tests.jobs.video.support import (
     count_decoded,
     decode,
     element,
-    events_of,
     page,
     plain_replayer,
     ssim,
@@ -212,23 +210,3 @@ def test_progress_grows_to_one_and_names_its_steps(
     assert fractions == sorted(fractions)
     assert (fractions[0] < 0.1, fractions[-1]) == (True, 1.0)
     assert list(dict.fromkeys(step for _, step in form_progress)) == ["rendering", "encoding"]
-
-
-def test_progress_goes_on_while_drawing_waits_for_a_long_stillness_to_be_encoded(tmp_path: Path) -> None:
-    """The browser passes over it in a moment; the encoder makes thousands of frames of one picture."""
-    events = events_of("own/form-chinese.json")
-    for event in events[len(events) // 2 :]:
-        event["timestamp"] += 200_000
-    session = load(json.dumps(events).encode())
-    told: list[float] = []
-
-    export(
-        session,
-        tmp_path / "still.mp4",
-        options=Options(max_side=160),
-        progress=lambda fraction, _: told.append(fraction),
-        workdir=tmp_path / "work",
-    )
-
-    # without a word from the encoder it would be nearly all at once
-    assert max(later - earlier for earlier, later in itertools.pairwise(told)) < 0.6
