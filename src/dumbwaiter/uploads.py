@@ -24,6 +24,7 @@ from dumbwaiter.errors import (
     UploadConflict,
     UploadTooLarge,
 )
+from dumbwaiter.executors.context import CONTENT_TYPE
 from dumbwaiter.executors.upload import ID, Upload
 from dumbwaiter.retry import storable
 from dumbwaiter.store.uploads import Part, UploadRow, refuse_incomplete
@@ -39,7 +40,6 @@ MOST_PARTS = 10_000
 READ = 1024 * 1024
 # No text that a name of a file cannot be, on any system that a task may write it to, and no line break for a header.
 BAD_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
-CONTENT_TYPE = re.compile(r"(?=.{1,200}\Z)[\w.+!#$&^-]+/[\w.+!#$&^-]+(\s*;[ -~]*)?", re.ASCII)
 UNNAMED = "upload"
 
 

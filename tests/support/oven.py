@@ -41,10 +41,14 @@ def brood(ctx: TaskContext) -> None:
 
 
 @waiter.task("rise")
-def rise(ctx: TaskContext) -> None:
-    """The second half of the work takes three quarters of the time."""
+def rise(ctx: TaskContext) -> float:
+    """The second half of the work takes three quarters of the time, or more or less on a busy machine: the share of the first."""
+    began = half = time.monotonic()
     for place in ctx.track(range(10)):
+        if place == 5:
+            half = time.monotonic()
         time.sleep(0.05 if place < 5 else 0.2)
+    return (half - began) / (time.monotonic() - began)
 
 
 @waiter.task("fall")

@@ -40,6 +40,8 @@ def test_every_status_with_every_files(status: Status, kinds: tuple[str, ...]) -
         Status.CANCELLED: "retry",
     }[status]
     assert task.display(NOW) == expected
+    # asked to stop or not: it shows what it shows until it has ended
+    assert replace(task, cancel_requested_at=NOW).display(NOW) == expected
 
 
 @pytest.mark.parametrize(

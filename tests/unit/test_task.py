@@ -87,47 +87,6 @@ def test_a_page_shows_a_download_only_while_every_file_is_there(task, display):
     assert task.display(NOW) == display
 
 
-LATER, OVER = replace(FILE, expires_at=NOW + SECOND), replace(FILE, expires_at=NOW)
-SHELVES = {
-    "none": (),
-    "for-ever": (FILE,),
-    "later": (LATER,),
-    "expired": (OVER,),
-    "removed": (replace(FILE, deleted_at=NOW),),
-    "two-good": (FILE, LATER),
-    "one-gone": (LATER, OVER),
-}
-TABLE = """
-                       none    for-ever later   expired removed two-good one-gone
-pending                working working  working working working working  working
-running                working working  working working working working  working
-running, cancelling    working working  working working working working  working
-success                ready   ready    ready   retry   retry   ready    retry
-failed                 retry   retry    retry   retry   retry   retry    retry
-cancelled              retry   retry    retry   retry   retry   retry    retry
-"""
-
-
-def test_the_display_of_every_status_with_every_kind_of_files():
-    names, *rows = TABLE.strip().splitlines()
-    seen = {}
-    for row in rows:
-        status, words = row[:23].strip(), row[23:].split()
-        name, _, cancelling = status.partition(", ")
-        for shelf, display in zip(names.split(), words, strict=True):
-            task = replace(
-                RUNNING if name == "running" else PENDING,
-                status=Status(name),
-                files=SHELVES[shelf],
-                cancel_requested_at=NOW if cancelling else None,
-            )
-            assert task.display(NOW) == display, (status, shelf)
-            seen[status, shelf] = display
-
-    assert {name.partition(",")[0] for name, _ in seen} == set(Status)
-    assert len(seen) == 6 * len(SHELVES)
-
-
 def test_only_a_running_task_has_a_fence():
     assert RUNNING.fence == Fence("id", "w1", 2)
     with pytest.raises(ValueError, match="only a running task"):
