@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from dumbwaiter import Dumbwaiter
 from tests.support.programs import Program, program, python
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,8 @@ class Site:
 @contextlib.contextmanager
 def served(database: str, home: Path) -> Iterator[Site]:
     """The shop under uvicorn, on the first core; this process and what it starts from here on have the others."""
+    with contextlib.closing(Dumbwaiter(database, env="bench")) as waiter:
+        waiter.migrate()
     cores = sorted(os.sched_getaffinity(0))
     argv = python("-m", "uvicorn", "bench.shop:app", "--port", "0", "--no-access-log")
     with program(*argv, cwd=ROOT, **environ(database, home)) as server:

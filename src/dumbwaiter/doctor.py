@@ -229,10 +229,10 @@ def browser(waiter: Dumbwaiter) -> Finding:
 
 
 def encoder(waiter: Dumbwaiter) -> Finding:
-    from dumbwaiter.jobs.video.encoder import find_ffmpeg, writes_h264
+    from dumbwaiter.jobs.video.encoder import find_ffmpeg, writes
 
     ok, found, mend = tool(waiter, lambda: find_ffmpeg(), "-version")
-    if ok and not writes_h264(find_ffmpeg()):
+    if ok and not writes(find_ffmpeg()):
         return (
             needed(waiter),
             f"{found}, without libx264",

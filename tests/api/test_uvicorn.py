@@ -35,7 +35,8 @@ def note(line):
     os.write(ledger, (line + "\\n").encode())
     os.close(ledger)
 
-@waiter.task("mark", http=True)
+# processes are killed on purpose here, and chance may have one task in all of them
+@waiter.task("mark", http=True, max_crashes=20)
 def mark(ctx: TaskContext, number: int, seconds: float = 0.01) -> None:
     note(f"{number} {ctx.task.attempt} {os.getpid()} {time.time()}")
     ctx.sleep(seconds)

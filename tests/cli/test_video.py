@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sqlite3
@@ -137,7 +138,7 @@ def test_videos_are_exported_without_a_queue(cli: Cli, recording: Path, tmp_path
     answer = cli("export-video", recording.name, "-o", "x.mp4")
 
     assert answer.returncode == 0, answer.stderr
-    assert read_mp4(tmp_path / "x.mp4").frames > 20
+    assert read_mp4(tmp_path / "x.mp4").frames > 10
     assert not (tmp_path / ".dumbwaiter").exists()
 
 
@@ -231,9 +232,76 @@ def test_what_cannot_be_exported_is_named(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text("[]")
     for name, reason in (
         ("empty.json", "there are no events"),
-        (".", "this is a directory"),
         ("missing.json", "No such file"),
     ):
         answer = cli("export-video", name, "-o", "x.mp4")
         assert answer.returncode == 1
         assert answer.stderr.splitlines()[-1].startswith(f"dumbwaiter: {name}: {reason}")
+
+
+def test_a_directory_standard_input_and_options_make_videos_too(
+    cli: Cli, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "visits").mkdir()
+    for name in ("one.json", "two.json"):
+        (tmp_path / "visits" / name).write_bytes(recording.read_bytes())
+    answer = cli(
+        "export-video", "visits", "-o", "videos/", "--format", "webm", "--max-side", "160", "--poster", "jpg"
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert sorted(path.name for path in (tmp_path / "videos").iterdir()) == [
+        "one.jpg",
+        "one.webm",
+        "two.jpg",
+        "two.webm",
+    ]
+
+    words = [
+        "export-video",
+        "-",
+        "-o",
+        "x.mp4",
+        "--size",
+        "200x100",
+        "--start",
+        "0:00",
+        "--end",
+        "500ms",
+        "--resume",
+    ]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(recording.read_bytes())))
+    answer = cli(*words)
+    assert answer.returncode == 0, answer.stderr
+    made = read_mp4(tmp_path / "x.mp4")
+    assert (made.width, made.height) == (200, 100)
+    assert made.duration_seconds == pytest.approx(0.56, abs=0.001)
+    assert not (tmp_path / "x.mp4.parts").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--size", "big"], "--size big: write recording"),
+        (["--start", "soon"], "--start soon: write a time"),
+        (["--start", "2s", "--end", "1s"], "is not before"),
+        (["--fps", "500"], "fps=500: give a number from 1 to 60"),
+        (["--poster", "bmp"], "--poster bmp: write jpg, png or webp"),
+        (["-"], "standard input can be read once"),
+    ],
+)
+def test_an_option_that_cannot_be_is_told_before_anything_is_read(
+    words: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    answer = cli("export-video", "-", "-o", "x.mp4", *words)
+
+    assert answer.returncode != 0
+    assert said in " ".join(answer.stderr.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_directory_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    answer = cli("export-video", "nothing", "-o", "videos/")
+
+    assert answer.returncode == 1
+    assert "nothing: no file in this directory is called like a recording" in answer.stderr

@@ -656,3 +656,13 @@ def test_behind_a_pooler_no_statement_is_prepared_and_no_option_is_sent(empty_st
     assert store.claim_one(task.id, "w1", want(), now=at(1)) is not None
     assert end(store, store.get(task.id)) is Status.SUCCESS
     store.close()
+
+
+@pytest.mark.service("mysql")
+def test_connections_to_mysql_share_what_decides_how_they_are_encrypted(empty_store):
+    """Each loaded the certificates anew: in an outage a worker grew by megabytes."""
+    engine = empty_store("mysql").connections.engine
+    with engine.connect() as one, engine.connect() as other:
+        contexts = [each.connection.dbapi_connection.ctx for each in (one, other)]
+
+    assert contexts[0] is contexts[1]

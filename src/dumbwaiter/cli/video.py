@@ -3,117 +3,232 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dumbwaiter.cli.places import STDIN, read_stdin, sources, targets
 from dumbwaiter.cli.program import command
-from dumbwaiter.errors import DumbwaiterError, RefusedError
+from dumbwaiter.errors import ConfigurationError, DumbwaiterError, RefusedError
 from dumbwaiter.eta import Pace
 
 if TYPE_CHECKING:
-    from dumbwaiter.jobs.video import Video
+    from dumbwaiter.jobs.video import Options, Recording, Video
 
-SUFFIX = ".mp4"
-
-
-class BadTarget(RefusedError):
-    """The output cannot go there."""
+PARTS = ".parts"
 
 
 class SomeFailed(RefusedError):
     """Not every recording became a video."""
 
 
+@dataclasses.dataclass(frozen=True)
+class How:
+    """What holds for every recording of one call."""
+
+    options: Options
+    window: str | None
+    poster: str | None
+    resume: bool
+
+
 @command("export-video")
-def export_video(
+def export_video(  # noqa: PLR0917 - the options of a command line
     ctx: typer.Context,
-    recordings: Annotated[list[Path], typer.Argument(metavar="IN", help="Recorded sessions (rrweb).")],
-    out: Annotated[
-        str, typer.Option("-o", "--out", metavar="OUT", help="The MP4 file, or a directory for several.")
+    recordings: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN", help="Recorded sessions (rrweb): files, directories, - for standard input."
+        ),
     ],
+    out: Annotated[
+        str,
+        typer.Option(
+            "-o", "--out", metavar="OUT", help="The file (.mp4, .webm, .gif), or a directory for several."
+        ),
+    ],
+    format: Annotated[  # noqa: A002 - the option's name
+        Literal["mp4", "webm", "gif"], typer.Option(help="Of videos that go into a directory.")
+    ] = "mp4",
+    fps: Annotated[int, typer.Option(help="Frames a second.")] = 25,
+    speed: Annotated[
+        float, typer.Option(help="Seconds of the recording that a second of the video shows.")
+    ] = 1.0,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Where to begin: 90s, 1m30s, 1:30.")
+    ] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="Where to end.")] = None,
+    max_gap: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Shorten a time in which nothing happens to this.")
+    ] = None,
+    hold: Annotated[str, typer.Option(metavar="TIME", help="How long the last frame stays.")] = "0s",
+    size: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="The picture: recording, WIDTHxHEIGHT, or a scale such as 0.5."),
+    ] = "recording",
+    max_side: Annotated[
+        int, typer.Option(help="Longest side of the picture in pixels, where SIZE does not say.")
+    ] = 1920,
+    cursor: Annotated[bool, typer.Option(help="Draw the pointer.")] = True,
+    clicks: Annotated[bool, typer.Option(help="Draw a ripple at each click.")] = True,
+    mouse_trail: Annotated[bool, typer.Option(help="Draw a line behind the pointer.")] = False,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SELECTOR", help="CSS selector of what is not to be seen; several times."),
+    ] = None,
+    clock: Annotated[bool, typer.Option(help="Show the recording's time in a corner.")] = False,
+    text: Annotated[str, typer.Option(help="A caption at the lower edge.")] = "",
+    background: Annotated[
+        str, typer.Option(metavar="COLOUR", help="CSS colour of what the page does not cover.")
+    ] = "#000",
+    window: Annotated[
+        str | None, typer.Option(help="The browser window, of a recording that has several.")
+    ] = None,
+    codec: Annotated[
+        Literal["h264", "h265", "vp9", "vp8"] | None, typer.Option(help="Else what suits the file.")
+    ] = None,
+    crf: Annotated[int | None, typer.Option(help="Quality: lower is better, and larger.")] = None,
+    preset: Annotated[str, typer.Option(help="Of x264 and x265: slower makes smaller files.")] = "veryfast",
+    constant_rate: Annotated[
+        bool, typer.Option(help="Write every frame, also those that are like the one before.")
+    ] = False,
+    poster: Annotated[
+        str | None,
+        typer.Option(metavar="SUFFIX", help="Write a picture too: .jpg, .png or .webp beside the video."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Browsers that draw at the same time.")] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            help="Keep finished parts beside the video (OUT.parts), and go on from those of an export that was ended."
+        ),
+    ] = False,
+    max_duration: Annotated[str, typer.Option(metavar="TIME", help="The longest video.")] = "2h",
+    max_memory: Annotated[int, typer.Option(metavar="MB", help="Of browsers and encoders together.")] = 1536,
+    wall_limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The longest time that one export may take.")
+    ] = None,
 ) -> None:
     """Make videos of recorded web sessions."""
     from dumbwaiter.jobs.video.errors import ExportCancelled, ToolMissing
+    from dumbwaiter.jobs.video.options import Options
     from dumbwaiter.jobs.video.processes import ending_cleanly
 
+    options = Options(
+        fps=fps,
+        speed=speed,
+        start=time_of("--start", start),
+        end=time_of("--end", end),
+        max_gap=time_of("--max-gap", max_gap),
+        hold=time_of("--hold", hold) or timedelta(0),
+        **size_of(size),  # type: ignore[arg-type]
+        max_side=max_side,
+        cursor=cursor,
+        clicks=clicks,
+        mouse_trail=mouse_trail,
+        masks=tuple(mask or ()),
+        clock=clock,
+        text=text,
+        background=background,
+        codec=codec,
+        crf=crf,
+        preset=preset,
+        constant_rate=constant_rate,
+        workers=workers,
+        max_duration=time_of("--max-duration", max_duration) or timedelta(0),
+        max_memory=max_memory << 20,
+        wall_limit=time_of("--wall-limit", wall_limit),
+    )
+    how = How(options, window, poster_suffix(poster), resume)
+    found = sources(recordings)
     failed = 0
     with ending_cleanly() as cancelled:
-        for recording, target in targets(recordings, out):
+        for recording, target in targets(found, out, f".{format}"):
             try:
-                export_one(recording, target, cancelled)
+                export_one(recording, target, how, cancelled)
             except (ToolMissing, ExportCancelled):
                 raise
             except (DumbwaiterError, OSError) as error:
-                sentence = f"{recording}: {reason_of(error)}"
-                if len(recordings) == 1:
+                sentence = f"{name_of(recording)}: {reason_of(error)}"
+                if len(found) == 1:
                     raise SomeFailed(sentence) from error
                 # the others are good all the same
                 print(f"dumbwaiter: {sentence}", file=sys.stderr)
                 failed += 1
     if failed:
-        raise SomeFailed(f"{failed} of {len(recordings)} recordings were not exported")
+        raise SomeFailed(f"{failed} of {len(found)} recordings were not exported")
+
+
+def time_of(option: str, said: str | None) -> timedelta | None:
+    """A time as people write it: 90s, 1m30s, 1:30, 1:02:03.
+
+    Raises:
+        typer.BadParameter
+    """
+    from dumbwaiter.settings import duration
+
+    if said is None:
+        return None
+    if re.fullmatch(r"(\d+:)?\d+:\d{2}(\.\d+)?", said):
+        seconds = 0.0
+        for part in said.split(":"):
+            seconds = seconds * 60 + float(part)
+        return timedelta(seconds=seconds)
+    try:
+        return sum((duration(part) for part in re.findall(r"[\d.]+[a-z]*", said) or [said]), timedelta(0))
+    except (ValueError, ConfigurationError) as error:
+        raise typer.BadParameter(
+            f"{option} {said}: write a time such as 90s, 1m30s or 1:30 ({error})"
+        ) from None
+
+
+def size_of(said: str) -> dict[str, object]:
+    """The options that a SIZE stands for.
+
+    Raises:
+        typer.BadParameter
+    """
+    if said == "recording":
+        return {}
+    if match := re.fullmatch(r"(\d{1,5})[x×](\d{1,5})", said):
+        return {"size": (int(match[1]), int(match[2]))}
+    if re.fullmatch(r"\d*\.?\d+", said):
+        return {"scale": float(said)}
+    raise typer.BadParameter(f"--size {said}: write recording, WIDTHxHEIGHT or a scale such as 0.5")
+
+
+def poster_suffix(said: str | None) -> str | None:
+    """Raises typer.BadParameter for what is no kind of picture."""
+    if said is None:
+        return None
+    suffix = "." + said.removeprefix(".").lower()
+    if suffix not in (".jpg", ".png", ".webp"):
+        raise typer.BadParameter(f"--poster {said}: write jpg, png or webp")
+    return suffix
+
+
+def name_of(recording: Path) -> str:
+    return "standard input" if str(recording) == STDIN else str(recording)
 
 
 def reason_of(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def targets(recordings: list[Path], out: str) -> list[tuple[Path, Path]]:
-    """Where each recording's video goes; nothing is created yet.
-
-    Raises:
-        typer.BadParameter: OUT is not a name that it can have.
-        BadTarget: nothing can be written there.
-    """
-    place = Path(out)
-    if out.endswith(os.sep) or place.is_dir() or (len(recordings) > 1 and not place.suffix):
-        check_directory(place, out)
-        return in_directory(recordings, place)
-    if place.suffix.lower() != SUFFIX:
-        raise typer.BadParameter(
-            f"-o {out}: videos are {SUFFIX} files: name one that ends so, or a directory with a {os.sep} at its end"
-        )
-    if len(recordings) > 1:
-        raise typer.BadParameter(
-            f"-o {out}: this is one file for {len(recordings)} recordings; name a directory, with a {os.sep} at its end"
-        )
-    if not place.absolute().parent.is_dir():
-        raise BadTarget(f"-o {out}: there is no directory {place.parent}")
-    return [(recordings[0], place)]
-
-
-def check_directory(place: Path, out: str) -> None:
-    """Raises BadTarget unless the directory is there or can be made."""
-    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise BadTarget(f"-o {out}: {there} is a file, and no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise BadTarget(f"-o {out}: nothing may be written in {there}")
-
-
-def in_directory(recordings: list[Path], place: Path) -> list[tuple[Path, Path]]:
-    pairs = [(recording, place / f"{recording.name.partition('.')[0]}{SUFFIX}") for recording in recordings]
-    if len({target for _, target in pairs}) < len(pairs):
-        raise BadTarget(
-            "two of the recordings have one name, and their videos would overwrite each other; export them apart"
-        )
-    return pairs
-
-
-def export_one(source: Path, target: Path, cancelled: Callable[[], bool]) -> None:
+def export_one(source: Path, target: Path, how: How, cancelled: Callable[[], bool]) -> None:
     from dumbwaiter.cli.following import bar
     from dumbwaiter.cli.show import rounded, spoken
 
     began, pace = time.monotonic(), Pace()
-    with bar(source.name) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
+    with bar(name_of(source)) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
 
         def progress(fraction: float, step: str) -> None:
             seconds = time.monotonic() - began
@@ -123,28 +238,58 @@ def export_one(source: Path, target: Path, cancelled: Callable[[], bool]) -> Non
             show(fraction, step, "" if left is None else f"{spoken(rounded(left))} left")
 
         show(None, "reading", "")
-        video = exported(source, target, progress, cancelled, Path(workdir))
+        video = exported(
+            read(source, how.window),
+            target,
+            how,
+            progress=progress,
+            cancelled=cancelled,
+            workdir=Path(workdir),
+        )
     for warning in video.warnings:
-        print(f"dumbwaiter: {source}: warning: {warning}", file=sys.stderr)
+        print(f"dumbwaiter: {name_of(source)}: warning: {warning}", file=sys.stderr)
     print(
         f"{video.path}: {video.duration_seconds:.1f} s, {video.width} × {video.height}, {video.size_bytes:,} bytes, "
         f"made in {time.monotonic() - began:.1f} s"
     )
 
 
+def read(source: Path, window: str | None) -> Recording:
+    """The recording in a file, or on standard input."""
+    from dumbwaiter.jobs.video.recording import MAX_BYTES, load
+
+    return load(read_stdin(MAX_BYTES) if str(source) == STDIN else source, window=window)
+
+
 def exported(
-    source: Path,
+    recording: Recording,
     target: Path,
+    how: How,
+    *,
     progress: Callable[[float, str], None],
     cancelled: Callable[[], bool],
     workdir: Path,
 ) -> Video:
     """The video, whose directory is made only now that there is something to put into it."""
-    from dumbwaiter.jobs.video import export, load
+    from dumbwaiter.jobs.video import InDirectory, export
     from dumbwaiter.jobs.video.export import put_in_place
 
-    made = workdir / "whole.mp4"
-    video = export(load(source), made, progress=progress, cancelled=cancelled, workdir=workdir)
+    made = workdir / f"whole{target.suffix}"
+    parts = target.with_name(target.name + PARTS)
+    video = export(
+        recording,
+        made,
+        options=how.options,
+        progress=progress,
+        cancelled=cancelled,
+        workdir=workdir,
+        checkpoints=InDirectory(parts) if how.resume else None,
+        poster=workdir / f"poster{how.poster}" if how.poster else None,
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     put_in_place(made, target)
+    if video.poster is not None and how.poster is not None:
+        put_in_place(video.poster, target.with_suffix(how.poster))
+    if how.resume:
+        shutil.rmtree(parts, ignore_errors=True)
     return dataclasses.replace(video, path=target)

@@ -40,6 +40,8 @@ def postgresql() -> Any:
     class Impatient(psycopg.Connection[Any]):
         asked_at = 0.0
 
+        _create_ssl_ctx = tls
+
         def rollback(self) -> None:
             # the pool wants one whenever a connection comes back
             if self.pgconn.transaction_status != idle:
@@ -66,6 +68,25 @@ def postgresql() -> Any:
     return Impatient
 
 
+def tls(connection: Any, said: Any) -> Any:
+    """How a connection of PyMySQL is encrypted; for all of those where nobody said how it is the same.
+
+    Loading the certificates takes some milliseconds and 0.4 MB, much of which is not given back: in an outage a worker grew by a megabyte
+    each few seconds.
+    """
+    plain: Any = type(connection).__base__
+    return plain._create_ssl_ctx(connection, said) if said else usual_tls()
+
+
+@functools.cache
+def usual_tls() -> Any:
+    """PyMySQL's own: encrypt where it can, without looking at certificates."""
+    import pymysql
+
+    plain: Any = pymysql.connections.Connection
+    return plain._create_ssl_ctx(plain, {})
+
+
 @functools.cache
 def mysql() -> Any:
     """The class of PyMySQL's connections, with a limit."""
@@ -79,6 +100,8 @@ def mysql() -> Any:
 
         def fileno(self) -> int:
             return self._sock.fileno()  # type: ignore[no-any-return]
+
+        _create_ssl_ctx = tls
 
         def rollback(self) -> None:
             # the pool wants one whenever a connection comes back, and this driver would send it

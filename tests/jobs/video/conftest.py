@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dumbwaiter.jobs.video.export import Video, export
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.recording import Recording, load
 from tests.jobs.video.support import RECORDINGS, Tag
 

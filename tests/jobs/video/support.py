@@ -21,11 +21,12 @@ from PIL import Image
 
 from dumbwaiter.jobs.video.browser import ADDRESS, Browser, Response, start
 from dumbwaiter.jobs.video.encoder import find_ffmpeg
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.processes import alive
 from dumbwaiter.jobs.video.recording import Recording
 
 RECORDINGS = Path(__file__).parent / "recordings"
+FPS = 25
 Picture = Any  # a numpy array: rows of grey levels
 STILL = "*, *::before, *::after { caret-animation: manual !important; scroll-behavior: auto !important }"
 PLAIN_PAGE = """<!doctype html><meta charset="utf-8"><style>{style}
@@ -77,9 +78,9 @@ def text(content: str, id: int) -> dict[str, Any]:
 
 
 def decode(video: Path, *frames: int) -> list[Picture]:
-    """These frames of a video, in grey; all of them when none is named."""
+    """These frames of a video of 25 a second, in grey; all of them when none is named."""
     chosen = "+".join(f"eq(n,{frame})" for frame in frames) or "1"
-    command = [str(find_ffmpeg()), *["-v", "error", "-i"], str(video), "-vf", f"select='{chosen}'"]
+    command = [str(find_ffmpeg()), *["-v", "error", "-i"], str(video), "-vf", f"fps={FPS},select='{chosen}'"]
     command += ["-fps_mode", "passthrough", "-c:v", "png", "-pix_fmt", "gray", "-f", "image2pipe", "-"]
     run = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
     assert run.stderr == b"", run.stderr
@@ -88,9 +89,17 @@ def decode(video: Path, *frames: int) -> list[Picture]:
 
 
 def count_decoded(video: Path) -> int:
-    """How many frames come out when the whole video is decoded."""
+    """How many frames come out when the whole video is decoded and shown at 25 a second."""
     command = [str(find_ffmpeg()), *["-v", "error", "-xerror", "-i"], str(video)]
-    command += ["-vf", "scale=16:16,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo", "-"]
+    command += [
+        "-vf",
+        f"scale=16:16,format=gray,fps={FPS}",
+        "-fps_mode",
+        "passthrough",
+        "-f",
+        "rawvideo",
+        "-",
+    ]
     run = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
     assert run.stderr == b"", run.stderr
     return len(run.stdout) // 256

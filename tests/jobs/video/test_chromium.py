@@ -13,7 +13,7 @@ from dumbwaiter.jobs.video.browser import start
 from dumbwaiter.jobs.video.chromium import User, Way, find_chromium, ways
 from dumbwaiter.jobs.video.errors import ChromiumMissing
 from dumbwaiter.jobs.video.fonts import missing_fonts
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.recording import Recording
 from dumbwaiter.jobs.video.replay import replay_page
 from tests.jobs.video.support import Tag

@@ -15,14 +15,17 @@ import pytest
 from PIL import Image
 
 from dumbwaiter.jobs.video import encoder as encoders
-from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg, writes_h264
+from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg, writes
 from dumbwaiter.jobs.video.errors import BadVideo, EncoderFailed, EncoderMissing
-from dumbwaiter.jobs.video.export import check
+from dumbwaiter.jobs.video.formats import MP4
+from dumbwaiter.jobs.video.joining import check
 from dumbwaiter.jobs.video.mp4 import read_mp4
-from dumbwaiter.jobs.video.plan import Options, Plan
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import Plan
 from tests.jobs.video.support import Tag, decode, wait_for
 from tests.support.waiting import until
 
+CONSTANT = Options(constant_rate=True)
 PLAN = Plan(fps=25, frames=200, width=320, height=180, scale=1.0)
 # the grey level of each picture says which it is
 PICTURES = {
@@ -48,7 +51,7 @@ def encode(out: Path, options: Options) -> Path:
 
 @pytest.fixture(scope="module")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return encode(tmp_path_factory.mktemp("encoder") / "out.mp4", Options())
+    return encode(tmp_path_factory.mktemp("encoder") / "out.mp4", CONSTANT)
 
 
 def shown_at(frame: int) -> int:
@@ -71,9 +74,33 @@ def test_the_index_says_what_the_decoder_finds(video: Path) -> None:
 
 
 def test_a_variable_rate_file_has_only_the_pictures_and_lasts_as_long(tmp_path: Path) -> None:
-    made = read_mp4(encode(tmp_path / "out.mp4", Options(constant_rate=False)))
+    made = read_mp4(encode(tmp_path / "out.mp4", Options()))
     assert made.frames == len(PICTURES) + 1  # the last is repeated at the end
-    assert made.duration_seconds == pytest.approx(8.0, abs=0.08)
+    assert made.duration_seconds == pytest.approx(8.0, abs=0.001)
+
+
+def test_a_still_has_a_frame_to_go_to_each_ten_seconds(tmp_path: Path) -> None:
+    minute = Plan(fps=25, frames=1_500, width=320, height=180, scale=1.0)
+    with Encoder(minute, Options(), tmp_path / "out.mp4") as encoder:
+        encoder.put(0, jpeg(100))
+        encoder.finish()
+        assert encoder.samples == 7
+    made = read_mp4(tmp_path / "out.mp4")
+    assert made.frames == 7
+    assert made.duration_seconds == pytest.approx(60.0, abs=0.001)
+    assert len(key_frames(tmp_path / "out.mp4")) >= 6
+
+
+def key_frames(video: Path) -> list[float]:
+    """When a video's key frames are, in seconds."""
+    command = [str(find_ffmpeg()), "-v", "error", "-skip_frame", "nokey", "-i", str(video)]
+    command += ["-vf", "showinfo", "-fps_mode", "passthrough", "-f", "null", "-"]
+    told = subprocess.run([*command[:2], "info", *command[3:]], capture_output=True, check=True, text=True)
+    return [
+        float(line.split("pts_time:")[1].split()[0])
+        for line in told.stderr.splitlines()
+        if "pts_time:" in line
+    ]
 
 
 def test_half_a_file_is_not_accepted(video: Path, tmp_path: Path) -> None:
@@ -82,13 +109,13 @@ def test_half_a_file_is_not_accepted(video: Path, tmp_path: Path) -> None:
         half = tmp_path / "half.mp4"
         half.write_bytes(whole[: int(len(whole) * share)])
         with pytest.raises(BadVideo):
-            check(half, PLAN, Options())
+            check(half, PLAN, 200, container=MP4, options=CONSTANT)
 
 
 def test_a_file_with_too_few_frames_is_not_accepted(video: Path) -> None:
     longer = Plan(fps=25, frames=230, width=320, height=180, scale=1.0)
     with pytest.raises(BadVideo, match="230"):
-        check(video, longer, Options())
+        check(video, longer, 230, container=MP4, options=CONSTANT)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +141,7 @@ def test_damaged_pictures_fail_with_ffmpegs_own_words(tmp_path: Path) -> None:
         with Encoder(PLAN, Options(), tmp_path / "out.mp4") as encoder:
             encoder.put(0, b"no jpeg")
             encoder.finish()
-        check(tmp_path / "out.mp4", PLAN, Options())
+        check(tmp_path / "out.mp4", PLAN, 200, container=MP4, options=CONSTANT)
 
     with pytest.raises((EncoderFailed, BadVideo)) as failure:
         attempt()
@@ -133,8 +160,8 @@ def test_the_encoder_of_a_killed_process_does_not_go_on_with_a_long_still(tag: T
     picture.write_bytes(jpeg(100))
     program = (
         "import sys, time; from pathlib import Path; from dumbwaiter.jobs.video.encoder import Encoder\n"
-        "from dumbwaiter.jobs.video.plan import Options, Plan\n"
-        "encoder = Encoder(Plan(25, 900_000, 320, 180, 1.0), Options(), Path(sys.argv[1]) / 'out.mp4')\n"
+        "from dumbwaiter.jobs.video.options import Options; from dumbwaiter.jobs.video.plan import Plan\n"
+        "encoder = Encoder(Plan(25, 900_000, 320, 180, 1.0), Options(constant_rate=True), Path(sys.argv[1]) / 'out.mp4')\n"
         "picture = (Path(sys.argv[1]) / 'picture.jpg').read_bytes()\n"
         "for frame in (0, 1, 899_999): encoder.put(frame, picture)\n"
         "while encoder.frames < 50: time.sleep(0.02)\n"
@@ -172,7 +199,9 @@ def test_an_encoder_that_never_reads_or_never_exits_is_ended(tag: Tag, tmp_path:
 
 def test_an_encoder_that_talks_without_end_does_not_stop_at_a_full_pipe(tmp_path: Path) -> None:
     chatter = "head -c 3000000 /dev/zero | tr '\\0' x >&2; exec " + str(find_ffmpeg()) + ' "$@"'
-    made = read_mp4(encode(tmp_path / "out.mp4", Options(ffmpeg=stand_in(tmp_path, chatter))))
+    made = read_mp4(
+        encode(tmp_path / "out.mp4", Options(ffmpeg=stand_in(tmp_path, chatter), constant_rate=True))
+    )
     assert made.frames == 200
 
 
@@ -180,7 +209,7 @@ def test_success_without_a_file_is_no_success(tmp_path: Path) -> None:
     options = Options(ffmpeg=stand_in(tmp_path, "cat > /dev/null; exit 0"))
     encode(tmp_path / "out.mp4", options)
     with pytest.raises(BadVideo, match="there is no file"):
-        check(tmp_path / "out.mp4", PLAN, options)
+        check(tmp_path / "out.mp4", PLAN, 200, container=MP4, options=options)
 
 
 def test_ffmpeg_is_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +235,7 @@ def test_without_ffmpeg_the_package_imageio_ffmpeg_is_used(
     imageio.get_ffmpeg_exe.cache_clear() if hasattr(imageio.get_ffmpeg_exe, "cache_clear") else None
     found = find_ffmpeg()
     assert os.access(found, os.X_OK)
-    assert writes_h264(found)
+    assert writes(found)
 
 
 def test_a_missing_encoder_is_named_with_what_to_install(tmp_path: Path) -> None:
@@ -214,8 +243,8 @@ def test_a_missing_encoder_is_named_with_what_to_install(tmp_path: Path) -> None
         find_ffmpeg(tmp_path / "nowhere")
 
 
-def test_this_machines_ffmpeg_writes_h264() -> None:
-    assert writes_h264(find_ffmpeg())
+def test_this_machines_ffmpeg_writes() -> None:
+    assert writes(find_ffmpeg())
 
 
 def test_an_encoder_being_waited_for_can_be_cancelled(tmp_path: Path) -> None:

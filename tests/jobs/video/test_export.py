@@ -18,10 +18,13 @@ from PIL import Image
 from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg
 from dumbwaiter.jobs.video.export import Video
 from dumbwaiter.jobs.video.mp4 import read_mp4
-from dumbwaiter.jobs.video.plan import Options, plan
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.recording import Recording
 from dumbwaiter.jobs.video.replay import Replay
+from dumbwaiter.jobs.video.segments import Segment
 from tests.jobs.video.support import (
+    FPS,
     RECORDINGS,
     Picture,
     count_decoded,
@@ -33,7 +36,6 @@ from tests.jobs.video.support import (
     text,
 )
 
-FPS = 25
 ALIKE, OTHER = 0.98, 0.9
 
 
@@ -103,8 +105,11 @@ def test_a_video_of_the_first_frame_alone_does_not_pass_for_the_recording(
     options = Options(cursor=False)
     grid = plan(tour, options)
     with Encoder(grid, options, still) as encoder:
-        replay = Replay(tour, grid, options, tmp_path, lambda frame: None, encoder.process.pid)
-        with closing(replay.pictures()) as pictures:
+        whole = Segment(0, 0, grid.frames)
+        with (
+            Replay(tour, grid, options, tmp_path, on_frame=lambda _: None) as replay,
+            closing(replay.pictures(whole)) as pictures,
+        ):
             encoder.put(0, next(pictures).data)
         encoder.finish()
     assert count_decoded(still) == grid.frames
@@ -114,10 +119,21 @@ def test_a_video_of_the_first_frame_alone_does_not_pass_for_the_recording(
 def test_frames_and_duration_are_the_recordings_within_one_frame(tour: Recording, tour_video: Video) -> None:
     made = read_mp4(tour_video.path)
     seconds = tour.duration_ms / 1000
-    assert count_decoded(tour_video.path) == made.frames == tour_video.frames
+    assert count_decoded(tour_video.path) == tour_video.frames
     # the frames stand at 0, 1/25, … up to the last event, which needs one more
-    assert 0 <= made.frames - seconds * FPS <= 2
-    assert seconds <= made.duration_seconds <= seconds + 2 / FPS
+    assert 0 <= tour_video.frames - seconds * FPS <= 2
+    assert made.duration_seconds == pytest.approx(tour_video.frames / FPS, abs=0.001)
+
+
+def test_at_a_constant_rate_each_frame_is_in_the_file(
+    form: Recording, form_video: Video, make: Callable[..., Video]
+) -> None:
+    constant = make(form, constant_rate=True)
+    assert (
+        read_mp4(constant.path).frames == count_decoded(constant.path) == constant.frames == form_video.frames
+    )
+    assert read_mp4(form_video.path).frames == form_video.pictures < form_video.frames
+    assert constant.picture_hashes == form_video.picture_hashes
 
 
 def test_the_video_is_what_players_and_pages_want(tour_video: Video) -> None:

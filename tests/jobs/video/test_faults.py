@@ -23,7 +23,7 @@ from dumbwaiter.jobs.video.errors import (
     MemoryExceeded,
 )
 from dumbwaiter.jobs.video.export import Video, export
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.recording import Recording, load
 from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim, wait_for
 

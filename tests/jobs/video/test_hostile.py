@@ -14,7 +14,8 @@ import pytest
 
 from dumbwaiter.jobs.video.browser import Browser, start
 from dumbwaiter.jobs.video.export import Video
-from dumbwaiter.jobs.video.plan import Options, plan
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.recording import Recording, load
 from dumbwaiter.jobs.video.replay import load as load_page
 from tests.jobs.video.support import RECORDINGS, decode, element, page, text
@@ -125,8 +126,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[[Recording], Browser]]:
         browser = start(Options(), tmp_path, grid.width, grid.height, [])
         browsers.append(browser)
         load_page(browser, recording, grid, Options())
-        browser.evaluate("Player.start(0, 40)")
-        browser.evaluate("Player.next(0, 25, 40)")
+        browser.evaluate("Player.begin()")
+        browser.evaluate("Player.next(25)")
         browser.draw(None)
         return browser
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from dumbwaiter.jobs.video.errors import ImpossibleOption, TooLong
-from dumbwaiter.jobs.video.plan import Options, picture, plan
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import picture, plan
 from dumbwaiter.jobs.video.recording import load
 from tests.jobs.video.support import page
 
@@ -46,7 +47,7 @@ def test_what_counts_as_too_long_is_the_video() -> None:
     ],
 )
 def test_the_picture_is_even_and_bounded(viewport: tuple[int, int], size: tuple[int, int]) -> None:
-    assert picture(viewport, 1920)[:2] == size
+    assert picture(viewport, Options())[:2] == size
 
 
 def test_an_option_out_of_range_is_named() -> None:

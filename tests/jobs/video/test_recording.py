@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dumbwaiter.jobs.video import errors
-from dumbwaiter.jobs.video.plan import Options, plan
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.recording import Recording, load
 from tests.jobs.video.support import RECORDINGS, element, events_of, page, text
 

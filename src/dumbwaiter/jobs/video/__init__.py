@@ -7,11 +7,14 @@ from dumbwaiter.jobs.video.encoder import find_ffmpeg
 from dumbwaiter.jobs.video.errors import RecordingError, ToolMissing, VideoError
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.fonts import missing_fonts
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.kept import Checkpoints, InDirectory
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.recording import Recording, load
 from dumbwaiter.jobs.video.samples import sample, sample_names
 
 __all__ = [
+    "Checkpoints",
+    "InDirectory",
     "Options",
     "Recording",
     "RecordingError",

@@ -23,7 +23,7 @@ from dumbwaiter.jobs.video.errors import (
     ChromiumMissing,
     PlayerFailed,
 )
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.processes import end_tree
 
 ADDRESS = "http://replay.invalid/"

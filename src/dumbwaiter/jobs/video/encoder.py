@@ -17,7 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from dumbwaiter.jobs.video.errors import EncoderFailed, EncoderMissing, EncoderStuck
-from dumbwaiter.jobs.video.plan import Options, Plan
+from dumbwaiter.jobs.video.formats import CONTAINERS, ENCODERS, MP4, Container, encoder_words
+from dumbwaiter.jobs.video.options import Codec, Options
+from dumbwaiter.jobs.video.plan import Plan
 from dumbwaiter.jobs.video.processes import end_tree
 
 VARIABLE = "DUMBWAITER_FFMPEG"
@@ -28,7 +30,11 @@ INSTALL = (
 PROBE_SECONDS = 20.0
 STDERR_BYTES = 8192
 WAIT_SECONDS = 0.25
+# A player finds any time of the video by decoding no more than this.
 KEY_FRAME_SECONDS = 10
+REPORT = [
+    "-y", "-nostdin", "-hide_banner", "-v", "error", "-nostats", "-progress", "pipe:1", "-stats_period", "0.25",
+]  # fmt: skip
 # When we are killed, FFmpeg reads the end of its input and goes on with the frames of a held picture: for a minute, at 111 of
 # them a second. Linux can end it with us; code between fork and exec may deadlock, so a small process asks for that and
 # becomes FFmpeg.
@@ -68,18 +74,18 @@ def find_ffmpeg(option: Path | str | None = None) -> Path:
         raise EncoderMissing(f"no FFmpeg was found; {INSTALL}") from None
 
 
-def writes_h264(ffmpeg: Path) -> bool:
-    """Whether this FFmpeg has the x264 encoder; some distributions leave it out."""
+def writes(ffmpeg: Path, codec: Codec = "h264") -> bool:
+    """Whether this FFmpeg has the encoder for a codec; some distributions leave x264 out."""
     command = [str(ffmpeg), "-hide_banner", "-encoders"]
     try:
         listed = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return b"libx264" in listed.stdout
+    return ENCODERS[codec].encode() in listed.stdout
 
 
-def command(ffmpeg: Path, plan: Plan, options: Options, out: Path) -> list[str]:
-    """The command line. Pure.
+def command(ffmpeg: Path, plan: Plan, options: Options, out: Path, container: Container = MP4) -> list[str]:
+    """The command line for a segment of such a file. Pure.
 
     Chromium's JPEG is full-range BT.601; a video of this size is limited-range BT.709, and says so. Conversion comes before
     the frame rate, so that a held picture is converted once. `-fps_mode cfr -r` is one frame late; the filter is not.
@@ -89,33 +95,14 @@ def command(ffmpeg: Path, plan: Plan, options: Options, out: Path) -> list[str]:
     if options.constant_rate:
         timing = ["-vf", f"{convert},fps={plan.fps}:start_time=0", "-frames:v", str(plan.frames)]
     else:
-        # FFmpeg 9 takes the last picture in the order of decoding for the end: with B-frames, 8 s became 6.12 s.
-        timing = ["-vf", convert, "-fps_mode", "vfr", "-enc_time_base", f"1/{plan.fps}", "-bf", "0"]
-    x264 = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        options.preset,
-        "-crf",
-        str(options.crf),
-        "-g",
-        str(plan.fps * KEY_FRAME_SECONDS),
-    ]
-    report = [
-        "-y",
-        "-nostdin",
-        "-hide_banner",
-        "-v",
-        "error",
-        "-nostats",
-        "-progress",
-        "pipe:1",
-        "-stats_period",
-        "0.25",
-    ]
+        timing = ["-vf", convert, "-fps_mode", "vfr", "-enc_time_base", f"1/{plan.fps}"]
+    seekable = [
+        "-g", str(plan.fps * KEY_FRAME_SECONDS), "-force_key_frames", f"expr:gte(t,n_forced*{KEY_FRAME_SECONDS})",
+    ]  # fmt: skip
+    part = CONTAINERS[container.parts]
     return [
-        str(ffmpeg), *report, "-f", "ivf", "-i", "pipe:0", "-an", *timing, *tags, *x264,
-        "-movflags", "+faststart", "-map_metadata", "-1", "-f", "mp4", str(out),
+        str(ffmpeg), *REPORT, "-f", "ivf", "-i", "pipe:0", "-an", *timing, *tags, *encoder_words(container, options),
+        *seekable, *part.closing, "-map_metadata", "-1", "-f", part.muxer, str(out),
     ]  # fmt: skip
 
 
@@ -127,22 +114,30 @@ def launcher() -> list[str]:
 class Encoder:
     """One FFmpeg that makes one file; leaving the `with` block ends it however it stands.
 
-    It is fed IVF, whose frames have times: a picture that stays for a minute is sent once.
+    It is fed IVF, whose frames have times: a picture that stays for a minute is sent seven times, so that there is one to go to each ten seconds.
     """
 
     def __init__(
-        self, plan: Plan, options: Options, out: Path, cancelled: Callable[[], None] = lambda: None
+        self,
+        plan: Plan,
+        options: Options,
+        out: Path,
+        cancelled: Callable[[], None] = lambda: None,
+        container: Container = MP4,
     ) -> None:
         self._plan = plan
+        self._constant = options.constant_rate
+        self._sent = 0
         self._within = options.encoder_timeout.total_seconds()
         self._check = cancelled
         self._last: bytes | None = None
         self._last_frame = -1
         self._said = bytearray()
+        self._closed = False
         self.frames = 0
         try:
             self.process = subprocess.Popen(
-                [*launcher(), *command(find_ffmpeg(options.ffmpeg), plan, options, out)],
+                [*launcher(), *command(find_ffmpeg(options.ffmpeg), plan, options, out, container)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -172,8 +167,9 @@ class Encoder:
         """From this frame on, the video shows this picture (a JPEG)."""
         if self._last is None:
             self._write(ivf_header(self._plan))
-        self._last, self._last_frame = picture, frame
-        self._write(ivf_frame(frame, picture))
+        else:
+            self._hold(frame)
+        self._send(frame, picture)
 
     def finish(self, on_wait: Callable[[], None] = lambda: None) -> None:
         """Show the last picture to the end, and wait until the file is written.
@@ -184,16 +180,26 @@ class Encoder:
         """
         if self._last is None:
             raise EncoderFailed("no picture was drawn")
-        if self._last_frame < self._plan.frames - 1:
-            self._write(ivf_frame(self._plan.frames - 1, self._last))
+        last = self._plan.frames - 1
+        self._hold(last)
+        if self._last_frame < last:
+            self._send(last, self._last)
         self._pipe.close()
         while (status := self._ended()) is None:
             on_wait()
         if status != 0:
             raise EncoderFailed(f"FFmpeg ended with status {status}: {self.complaint()}")
 
+    @property
+    def samples(self) -> int:
+        """How many frames the file has, once it is finished."""
+        return self._plan.frames if self._constant else self._sent
+
     def close(self) -> None:
         """End the process; can be called twice."""
+        if self._closed:
+            return  # its number may be another's by now
+        self._closed = True
         end_tree(self.process)
         with contextlib.suppress(OSError):
             self._pipe.close()
@@ -206,6 +212,17 @@ class Encoder:
             # it has said all, but the thread that reads it may not be there yet
             self._readers[1].join(WAIT_SECONDS)
         return self._said[-STDERR_BYTES:].decode("utf-8", "replace").strip()[-1000:] or "it did not say why"
+
+    def _send(self, frame: int, picture: bytes) -> None:
+        self._last, self._last_frame = picture, frame
+        self._write(ivf_frame(frame, picture))
+        self._sent += 1
+
+    def _hold(self, until: int) -> None:
+        """Show the last picture again now and then, up to a frame: players seek from one to the next."""
+        step = self._plan.fps * KEY_FRAME_SECONDS
+        while not self._constant and self._last is not None and self._last_frame + step < until:
+            self._send(self._last_frame + step, self._last)
 
     def _ended(self) -> int | None:
         try:

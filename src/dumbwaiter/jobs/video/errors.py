@@ -29,6 +29,7 @@ DumbwaiterError
     ├── EncoderFailed           worth another attempt
     │   ├── EncoderStuck        FFmpeg neither reads nor makes progress
     │   └── BadVideo            a file came out, but not the one that was asked for
+    ├── TooSlow                 the export took longer than allowed
     └── ExportCancelled         somebody asked to stop
 ```
 """
@@ -190,6 +191,12 @@ class EncoderStuck(EncoderFailed):
 
 class BadVideo(EncoderFailed):
     """The file that came out is not the video that was asked for."""
+
+
+class TooSlow(VideoError):
+    """The export took longer than `Options.wall_limit`."""
+
+    user_message = "This recording takes too long to be turned into a video."
 
 
 class ExportCancelled(VideoError):

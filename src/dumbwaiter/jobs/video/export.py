@@ -1,28 +1,50 @@
-"""From a recording to an MP4: plan, replay, encode, check, put in place."""
+"""From a recording to a video: plan, draw and encode its segments, join them, check, put in place."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dumbwaiter.jobs.video.effort import Effort, busy
-from dumbwaiter.jobs.video.encoder import Encoder
-from dumbwaiter.jobs.video.errors import BadVideo, ExportCancelled
-from dumbwaiter.jobs.video.mp4 import Mp4, read_mp4
-from dumbwaiter.jobs.video.plan import Options, Plan, plan
+from dumbwaiter.jobs.video.effort import busy
+from dumbwaiter.jobs.video.errors import ExportCancelled
+from dumbwaiter.jobs.video.fonts import missing_for
+from dumbwaiter.jobs.video.formats import GIF, Container, codec_of, container_of
+from dumbwaiter.jobs.video.joining import as_gif, check, join, take_poster
+from dumbwaiter.jobs.video.kept import Checkpoints, Kept, Made, digest, key_of
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.recording import Recording
-from dumbwaiter.jobs.video.replay import Replay
+from dumbwaiter.jobs.video.segments import Segment, cut, share_out, weight
+from dumbwaiter.jobs.video.slices import Household, Work, draw
 
-DURATION_TOLERANCE = 1.5
+# Of the whole way, this much is the drawing; joining takes a moment, a GIF longer.
+DRAWN, DRAWN_OF_GIF = 0.99, 0.8
+MOST_WARNINGS = 10
+SEGMENTS_PREFIX = "segments-"
 
 
 @dataclass(frozen=True)
 class Video:
-    """A finished video. `pictures` is how many of its frames had to be drawn; `refused` what the recording asked the network for."""
+    """A finished video.
+
+    Attributes:
+        path: the file; size_bytes and sha256 are its own.
+        duration_seconds, frames, width, height: what it shows; a GIF has fewer frames and pixels than that.
+        pictures: how many of the frames look otherwise than the one before.
+        picture_hashes: each of those, with the SHA-256 of its picture.
+        segments, segments_restored: how many parts it was made of, and how many of them an earlier attempt had made.
+        time_map: corners of the line from the video's seconds to the recording's.
+        timings: seconds until the first picture ("start"), of all drawing ("rendering"), of joining ("joining"), of everything ("whole").
+        warnings: what had to be left out or assumed.
+        refused: what the recording asked the network for.
+        poster: the picture that was asked for beside it.
+    """
 
     path: Path
     duration_seconds: float
@@ -31,8 +53,15 @@ class Video:
     height: int
     pictures: int
     size_bytes: int
+    sha256: str
+    picture_hashes: tuple[tuple[int, str], ...]
+    segments: int
+    segments_restored: int
+    time_map: tuple[tuple[float, float], ...]
+    timings: dict[str, float]
     warnings: tuple[str, ...]
     refused: tuple[str, ...]
+    poster: Path | None = None
 
 
 def ignore(fraction: float, step: str) -> None:
@@ -44,6 +73,17 @@ def never() -> bool:
     return False
 
 
+class Nowhere:
+    """Keeps nothing."""
+
+    def keep(self, name: str, path: Path) -> None:
+        """Nothing is kept."""
+
+    def restore(self, name: str, into: Path) -> bool:
+        """Nothing was kept."""
+        return False
+
+
 def export(
     recording: Recording,
     out: Path,
@@ -52,21 +92,28 @@ def export(
     progress: Callable[[float, str], None] = ignore,
     cancelled: Callable[[], bool] = never,
     workdir: Path,
+    checkpoints: Checkpoints | None = None,
+    poster: Path | None = None,
 ) -> Video:
     """Make a video of a recording.
 
     Args:
         recording: what `load` returned.
-        out: the file to write; it appears when it is whole, or not at all.
+        out: the file to write: .mp4, .webm or .gif. It appears when it is whole, or not at all.
         options: how; see `Options`.
-        progress: called with a fraction between 0 and 1 and the step ("rendering", "encoding").
-        cancelled: asked between frames and while waiting.
+        progress: called several times a second with a fraction between 0 and 1 and the step ("rendering", "encoding").
+        cancelled: asked several times a second.
         workdir: where temporary files go; nothing of them is left at any end.
+        checkpoints: where finished segments are kept; an export that finds them there goes on where an earlier one was ended.
+        poster: a picture of the video to write too: .jpg, .png or .webp.
 
     Raises:
+        ImpossibleOption: an option does not go with this recording or file.
         TooLong: the recording is longer than allowed.
         ToolMissing: there is no browser or no encoder.
-        BrowserLost, EncoderFailed: worth another attempt.
+        BrowserLost, EncoderFailed: worth another attempt, if their `transient` says so.
+        PlayerFailed: the player cannot show this recording.
+        TooSlow: it took longer than `options.wall_limit`.
         ExportCancelled: `cancelled` said so.
 
     Example:
@@ -74,87 +121,157 @@ def export(
         >>> video.frames
         1012
     """
+    began = time.monotonic()
+    container = container_of(out)
+    codec_of(container, options)
     grid = plan(recording, options)
+    likely = busy(recording.moments, grid)
+    segments = cut(likely)
     workdir.mkdir(parents=True, exist_ok=True)
-    part = workdir / f"{out.stem}.part.mp4"
+    place = Path(tempfile.mkdtemp(prefix=SEGMENTS_PREFIX, dir=workdir))
     try:
-        replay, pictures = render(
-            recording, grid, options, part=part, progress=progress, cancelled=cancelled, workdir=workdir
+        # of one segment alone nothing is worth keeping: it is there when the video is
+        if checkpoints is None or len(segments) == 1:
+            kept = Kept(Nowhere(), "", place, container.parts)
+        else:
+            key = key_of(recording, grid, segments, options, out.suffix.lower())
+            kept = Kept(checkpoints, key, place, container.parts)
+        made = {segment.number: found for segment in segments if (found := kept.restore(segment))}
+        restored = len(made)
+
+        def done(segment: Made) -> None:
+            kept.keep(segment)
+            made[segment.number] = segment
+
+        work = Work(recording, grid, options, container, likely, workdir, kept.path, done)
+        house = render(work, segments, made, progress, cancelled)
+        drawn = time.monotonic()
+        parts = [(kept.path(segment.number), segment.frames / grid.fps) for segment in segments]
+        samples = sum(made[segment.number].samples for segment in segments)
+        whole = finish(
+            work,
+            parts,
+            samples,
+            suffix=out.suffix.lower(),
+            place=place,
+            progress=progress,
+            cancelled=cancelled,
         )
-        made = check(part, grid, options)
-        put_in_place(part, out)
+        picture = None if poster is None else picture_of(work, whole, poster, place)
+        sha256, size = digest(whole), whole.stat().st_size
+        put_in_place(whole, out)
     finally:
-        part.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+    progress(1.0, "encoding")
+    ordered = [made[segment.number] for segment in segments]
+    hashes = shown(ordered)
+    ended = time.monotonic()
+    timings = {
+        "start": (house.first_picture or drawn) - began if house else 0.0,
+        "rendering": drawn - began,
+        "joining": ended - drawn,
+        "whole": ended - began,
+    }
     return Video(
         path=out,
-        duration_seconds=made.duration_seconds,
+        duration_seconds=grid.duration_seconds,
         frames=grid.frames,
-        width=made.width,
-        height=made.height,
-        pictures=pictures,
-        size_bytes=made.size_bytes,
-        warnings=(*recording.warnings, *replay.warnings),
-        refused=tuple(dict.fromkeys(replay.refused)),
+        width=grid.width,
+        height=grid.height,
+        pictures=len(hashes),
+        size_bytes=size,
+        sha256=sha256,
+        picture_hashes=hashes,
+        segments=len(segments),
+        segments_restored=restored,
+        time_map=grid.times.corners(grid.frames, grid.fps),
+        timings={name: round(seconds, 3) for name, seconds in timings.items()},
+        warnings=(*recording.warnings, *missing_for(recording.events), *said(ordered)),
+        refused=tuple(dict.fromkeys(address for part in ordered for address in part.refused)),
+        poster=picture,
     )
 
 
 def render(
-    recording: Recording,
-    grid: Plan,
-    options: Options,
-    *,
-    part: Path,
+    work: Work,
+    segments: Sequence[Segment],
+    made: dict[int, Made],
     progress: Callable[[float, str], None],
     cancelled: Callable[[], bool],
-    workdir: Path,
-) -> tuple[Replay, int]:
-    """Replay into the encoder; how many pictures that took."""
-    effort, began = Effort(busy(recording.moments, grid)), time.monotonic()
-    drawn, step = 0, "rendering"
+) -> Household | None:
+    """Draw what is not made yet; None if nothing had to be."""
+    missing = [segment for segment in segments if segment.number not in made]
+    shares = share_out(missing, work.likely, work.options.workers)
+    whole = weight(work.likely, 0, len(work.likely))
+    before = 1 - sum(share.weight for share in shares) / whole
+    reach = share_of_drawing(work.container)
 
-    def tell() -> None:
-        """Said after each frame, and while one part waits for the other: a minute of stillness is one picture, and long to encode."""
+    def tell(fraction: float) -> None:
+        progress((before + (1 - before) * fraction) * reach, "rendering")
+
+    tell(0.0)
+    return draw(work, shares, tell, cancelled) if shares else None
+
+
+def share_of_drawing(container: Container) -> float:
+    """How much of the whole way is the drawing."""
+    return DRAWN_OF_GIF if container is GIF else DRAWN
+
+
+def finish(
+    work: Work,
+    parts: Sequence[tuple[Path, float]],
+    samples: int,
+    *,
+    suffix: str,
+    place: Path,
+    progress: Callable[[float, str], None],
+    cancelled: Callable[[], bool],
+) -> Path:
+    """The segments as one file, looked at."""
+
+    def ask() -> None:
         if cancelled():
             raise ExportCancelled("the export was cancelled")
-        # of a variable rate the encoder counts pictures, not frames
-        written = encoder.frames if options.constant_rate else drawn
-        progress(effort.done(drawn, written, time.monotonic() - began), step)
+        progress(share_of_drawing(work.container), "encoding")
 
-    def on_frame(frame: int) -> None:
-        nonlocal drawn
-        drawn = frame
-        tell()
-
-    with Encoder(grid, options, part, tell) as encoder:
-        replay = Replay(recording, grid, options, workdir, on_frame, encoder.process.pid)
-        progress(0.0, step)
-        pictures = 0
-        for picture in replay.pictures():
-            encoder.put(picture.frame, picture.data)
-            pictures += 1
-        drawn, step = grid.frames, "encoding"
-        encoder.finish(tell)
-        progress(1.0, step)
-    return replay, pictures
+    ask()
+    joined = place / f"whole{work.container.parts}"
+    join(parts, work.container, work.options, joined, ask)
+    check(joined, work.plan, samples, container=work.container, options=work.options, ask=ask)
+    if work.container is not GIF:
+        return joined
+    gif = place / f"whole{suffix}"
+    as_gif(joined, work.plan, work.options, gif, ask)
+    check(gif, work.plan, samples, container=work.container, options=work.options, ask=ask)
+    return gif
 
 
-def check(part: Path, grid: Plan, options: Options) -> Mp4:
-    """Look at what came out before it is called a result: half a file can come with exit status 0.
+def picture_of(work: Work, whole: Path, wanted: Path, place: Path) -> Path:
+    """One picture of the video, put in its place."""
+    made = place / f"poster{wanted.suffix}"
+    take_poster(whole, work.plan, work.options, made, lambda: None)
+    put_in_place(made, wanted)
+    return wanted
 
-    Raises:
-        BadVideo
-    """
-    made = read_mp4(part)
-    wanted = (grid.width, grid.height, grid.frames if options.constant_rate else made.frames, "avc1")
-    found = (made.width, made.height, made.frames, made.codec)
-    if found != wanted:
-        raise BadVideo(f"asked for (width, height, frames, codec) {wanted}, got {found}")
-    if (
-        options.constant_rate
-        and abs(made.duration_seconds - grid.duration_seconds) > DURATION_TOLERANCE / grid.fps
-    ):
-        raise BadVideo(f"asked for {grid.duration_seconds:.3f} s, got {made.duration_seconds:.3f} s")
-    return made
+
+def shown(segments: Sequence[Made]) -> tuple[tuple[int, str], ...]:
+    """The frames at which the picture changes: where a segment begins with what the one before ended with, it does not."""
+    hashes: list[tuple[int, str]] = []
+    for frame, sha256 in (picture for segment in segments for picture in segment.pictures):
+        if not hashes or hashes[-1][1] != sha256:
+            hashes.append((frame, sha256))
+    return tuple(hashes)
+
+
+def said(segments: Sequence[Made]) -> list[str]:
+    """What the player warned of, each thing once with its count."""
+    counts: Counter[str] = Counter()
+    for segment in segments:
+        counts.update(dict(segment.warnings))
+    return [f"{text} ({count:,} times)" if count > 1 else text for text, count in counts.items()][
+        :MOST_WARNINGS
+    ]
 
 
 def put_in_place(part: Path, out: Path) -> None:

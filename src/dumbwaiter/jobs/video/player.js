@@ -70,6 +70,22 @@
     warnings.set(text, (warnings.get(text) || 0) + 1);
   }
 
+  // --- which moment each frame shows; frames before the first lead up to it, without pictures ---
+
+  let pieces = [[0, 0, 40]];
+  let at = 0;
+
+  function takeTimeline(timeline) {
+    pieces = timeline;
+    const [[, start, interval]] = pieces;
+    at = 0 - Math.ceil(start / interval); // and not -0, which JSON does not have
+  }
+
+  function momentOf(frame) {
+    const [first, moment, interval] = pieces.findLast((piece) => piece[0] <= frame) || pieces[0];
+    return Math.max(0, moment + (frame - first) * interval);
+  }
+
   // --- CSS animations follow the recording's clock, whatever the browser's own timeline does ---
 
   function documents(root, found = []) {
@@ -155,6 +171,7 @@
     async load(options) {
       const events = await (await fetch("events.json")).json();
       takeClock();
+      takeTimeline(options.timeline);
       canvases = options.canvas;
       if (!options.cursor) document.body.classList.add("no-cursor");
       if (!options.clicks) document.body.classList.add("no-clicks");
@@ -186,11 +203,18 @@
       return events.length;
     },
 
-    // Starts at time 0; with `frame` > 0 runs there without pictures, so that what follows is what a whole run shows.
-    start(frame, interval) {
+    // Starts at time 0.
+    begin() {
       origin = now;
       replayer.play(0);
-      for (let k = 0; k < frame; k++) this.step(k * interval);
+    },
+
+    // Runs on without pictures, up to the frame before `until`, but not for long: the frame that is reached. What follows is what
+    // a whole run shows.
+    run(until) {
+      const limit = real.now() + SLICE_MS;
+      while (at < until && real.now() < limit) this.step(momentOf(at++));
+      return at;
     },
 
     // Moves the recording to `time` (milliseconds): 2 if its content may have changed, 1 if only an animation moved, else 0.
@@ -202,12 +226,13 @@
     },
 
     // Runs to the next frame that may differ from the one before it: [frame, change, unfinished].
-    next(frame, last, interval) {
-      const until = real.now() + SLICE_MS;
-      for (let k = frame; k <= last; k++) {
-        const change = this.step(k * interval);
-        if (change) return [k, change, change === 2 && unfinished()];
-        if (real.now() > until) return [k + 1, 0, false];
+    next(last) {
+      const limit = real.now() + SLICE_MS;
+      while (at <= last) {
+        const frame = at++;
+        const change = this.step(momentOf(frame));
+        if (change) return [frame, change, change === 2 && unfinished()];
+        if (real.now() > limit) return [at, 0, false];
       }
       return [last + 1, 0, false];
     },
@@ -218,6 +243,11 @@
       while (unfinished() && real.now() < until) await new Promise((done) => real.setTimeout(done, 4));
     },
 
-    warnings: () => [...warnings],
+    // What was warned of since this was last asked, each with how often.
+    warnings() {
+      const said = [...warnings];
+      warnings.clear();
+      return said;
+    },
   };
 })();

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from dumbwaiter.jobs.video.browser import ADDRESS, Browser, Response, nonce, start
-from dumbwaiter.jobs.video.errors import BrowserLost, MemoryExceeded
-from dumbwaiter.jobs.video.plan import Options, Plan
-from dumbwaiter.jobs.video.processes import MemoryWatch
+from dumbwaiter.jobs.video.errors import BrowserLost
+from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import Plan
 from dumbwaiter.jobs.video.recording import Recording
+from dumbwaiter.jobs.video.segments import Segment
 
 POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline' data:; img-src data: blob:; "
@@ -20,7 +23,6 @@ POLICY = (
 )
 SETTLE_SECONDS = 10.0
 ANIMATION_ONLY = 1
-MOST_WARNINGS = 10
 
 
 @dataclass(frozen=True)
@@ -31,112 +33,157 @@ class Picture:
     data: bytes
 
 
-@dataclass
 class Replay:
-    """One recording being replayed: started again at the last good frame when the browser is lost.
+    """One recording being replayed, segment after segment; started again at the last good frame when the browser is lost.
 
-    `warnings` and `refused` (addresses that the page asked for and did not get) are filled in on the way.
+    Leaving the `with` block ends the browser. `on_frame` is called with each frame that is reached, and while the recording is run to where a
+    segment begins; it ends the replay by raising. `on_browser` is told of each browser.
     """
 
-    recording: Recording
-    plan: Plan
-    options: Options
-    workdir: Path
-    on_frame: Callable[[int], None]
-    encoder_pid: int
-    warnings: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    _next: int = 0
+    def __init__(
+        self,
+        recording: Recording,
+        plan: Plan,
+        options: Options,
+        workdir: Path,
+        *,
+        on_frame: Callable[[int], None],
+        on_browser: Callable[[Browser], None] = lambda _: None,
+    ) -> None:
+        self._recording, self._plan, self._options, self._workdir = recording, plan, options, workdir
+        self._on_frame, self._on_browser = on_frame, on_browser
+        self._browser: Browser | None = None
+        self._reached = 0
+        self._warnings: list[tuple[str, int]] = []
+        self._refused: list[str] = []
 
-    def pictures(self) -> Generator[Picture, None, None]:
-        """All pictures of the video, in order of their frames.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def pictures(self, segment: Segment) -> Generator[Picture, None, None]:
+        """The pictures of a segment, in order of their frames; the first is that of its first frame. Segments come in order.
 
         Raises:
-            BrowserLost: more often than `options.restarts`; MemoryExceeded at once, since it would come again.
+            BrowserLost: more often in a row than `options.restarts`, or in a way that would come again.
         """
-        restarts = 0
-        while self._next < self.plan.frames:
+        restarts, last = 0, None
+        self._reached = segment.first
+        while self._reached < segment.end:
             try:
-                yield from self._run(self._next)
+                for picture in self._run(segment, last):
+                    last = picture.data
+                    yield picture
             except BrowserLost as error:
-                if restarts == self.options.restarts or not error.transient:
+                self._close()
+                self._on_frame(self._reached)  # it may have been ended for a reason
+                if restarts == self._options.restarts or not error.transient:
                     raise
                 restarts += 1
-                self.warnings.append(f"the browser was started again at frame {self._next:,}: {error}")
+                self._warnings.append(
+                    (f"the browser was started again at frame {self._reached:,}: {error}", 1)
+                )
 
-    def _run(self, first: int) -> Iterator[Picture]:
-        """Pictures from frame `first` on, with one browser."""
-        starting: list[str] = []
-        with start(self.options, self.workdir, self.plan.width, self.plan.height, starting) as browser:
-            self.warnings += [line for line in starting if line not in self.warnings]
-            pids = [browser.process.pid, self.encoder_pid]
-            with MemoryWatch(lambda: pids, self.options.max_memory, browser.kill) as memory:
-                try:
-                    load(browser, self.recording, self.plan, self.options)
-                    yield from self._frames(browser, first)
-                    self._remember(browser)
-                except BrowserLost as error:
-                    if memory.exceeded:
-                        raise too_much_memory(self.options) from error
-                    raise
+    def said(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """Warnings with how often each was said, and addresses that the page asked for and did not get; since this was last asked."""
+        if self._browser is not None:
+            self._warnings += [(str(text), int(count)) for text, count in self._ask("Player.warnings()")]
+            self._refused += self._browser.refused
+            self._browser.refused.clear()
+        warnings, refused = tuple(self._warnings), tuple(dict.fromkeys(self._refused))
+        self._warnings, self._refused = [], []
+        return warnings, refused
 
-    def _frames(self, browser: Browser, first: int) -> Iterator[Picture]:
-        last = self.plan.frames - 1
-        browser.evaluate(f"Player.start({first}, {self.plan.interval_ms})", within=self._warm_seconds(first))
-        self._advance(browser, first, first)
-        # there is no picture before the first, so it is drawn whether or not it changed
-        yield self._photograph(browser, first, settle=True)
-        self._next = first + 1
-        while self._next <= last:
-            frame, change, unfinished = self._advance(browser, self._next, last)
+    def _ask(self, question: str) -> list[tuple[str, int]]:
+        assert self._browser is not None
+        try:
+            answer: list[tuple[str, int]] = self._browser.evaluate(question)
+        except BrowserLost:
+            return []  # the pictures are there; the next segment will notice
+        return answer
+
+    def _run(self, segment: Segment, last: bytes | None) -> Iterator[Picture]:
+        """Pictures from the frame that was reached on; `last` is the one before it, of this segment."""
+        browser = self._browser or self._open()
+        self._go_to(browser, self._reached)
+        if last is None:
+            # there is no picture before the first, so it is drawn whether or not it changed
+            self._advance(browser, segment.first)
+            data = self._photograph(browser, segment.first, settle=True)
+            yield Picture(segment.first, data)
+            last = data
+            self._reached = segment.first + 1
+        else:
+            settle_page(browser)
+        while self._reached < segment.end:
+            frame, change, unfinished = self._advance(browser, segment.end - 1)
             if change and self._shows_change(browser, change):
-                yield self._photograph(browser, frame, settle=unfinished)
-            self._next = frame + 1 if change else frame
-            self.on_frame(self._next)
+                data = self._photograph(browser, frame, settle=unfinished)
+                if data != last:
+                    yield Picture(frame, data)
+                    last = data
+            self._reached = frame + 1 if change else frame
+            self._on_frame(self._reached)
 
-    def _advance(self, browser: Browser, frame: int, last: int) -> tuple[int, int, bool]:
-        """Run from `frame` to the next that may differ: that frame, what moved, and whether something still loads."""
-        frame, change, unfinished = browser.evaluate(f"Player.next({frame}, {last}, {self.plan.interval_ms})")
+    def _open(self) -> Browser:
+        """A browser that has loaded the recording and stands at its beginning."""
+        starting: list[str] = []
+        browser = self._browser = start(
+            self._options, self._workdir, self._plan.width, self._plan.height, starting
+        )
+        self._on_browser(browser)
+        self._warnings += [(line, 1) for line in starting]
+        load(browser, self._recording, self._plan, self._options)
+        browser.evaluate("Player.begin()")
+        return browser
+
+    def _close(self) -> None:
+        browser, self._browser = self._browser, None
+        if browser is not None:
+            self._refused += browser.refused
+            browser.close()
+
+    def _go_to(self, browser: Browser, frame: int) -> None:
+        """Run to before a frame, without pictures."""
+        while browser.evaluate(f"Player.run({frame})") < frame:
+            self._on_frame(frame)
+
+    def _advance(self, browser: Browser, last: int) -> tuple[int, int, bool]:
+        """Run on to the next frame that may differ, or to `last`: that frame, what moved, and whether something still loads."""
+        frame, change, unfinished = browser.evaluate(f"Player.next({last})")
         return frame, change, unfinished
-
-    def _warm_seconds(self, first: int) -> float:
-        # a frame without a picture takes 1.5 to 5 ms
-        return self.options.frame_timeout.total_seconds() + first * 0.02
 
     def _shows_change(self, browser: Browser, change: int) -> bool:
         """Endless animations often move nothing that can be seen: of 17,779 pictures of one session 45 differed."""
         return change != ANIMATION_ONLY or browser.draw(None).damaged
 
-    def _photograph(self, browser: Browser, frame: int, *, settle: bool) -> Picture:
+    def _photograph(self, browser: Browser, frame: int, *, settle: bool) -> bytes:
         if settle:
             settle_page(browser)
-        data = browser.draw(self.options.quality).picture
+        data = browser.draw(self._options.quality).picture
         if data is None:
-            data = browser.draw(self.options.quality).picture
+            data = browser.draw(self._options.quality).picture
         if data is None:
             raise BrowserLost(f"the browser drew no picture of frame {frame:,}")
         if browser.on_request:
             browser.draw(None)  # a picture damages the frame after it; that is absorbed here
-        return Picture(frame, data)
-
-    def _remember(self, browser: Browser) -> None:
-        said = browser.evaluate("Player.warnings()")
-        self.warnings += [
-            f"{text} ({count:,} times)" if count > 1 else str(text) for text, count in said[:MOST_WARNINGS]
-        ]
-        self.refused += browser.refused
+        return data
 
 
 def load(browser: Browser, recording: Recording, plan: Plan, options: Options) -> None:
     """Bring the player and the recording into the page."""
     browser.show(pages(recording))
-    picture = {"width": plan.width, "height": plan.height, "scale": plan.scale}
     settings = {
-        "picture": picture,
+        "picture": {"width": plan.width, "height": plan.height, "scale": plan.scale},
+        "timeline": plan.times.pieces,
         "cursor": options.cursor,
         "clicks": options.clicks,
         "mouseTrail": options.mouse_trail,
-        "canvas": recording.has_canvas,
+        "canvas": recording.has_canvas if options.canvas is None else options.canvas,
     }
     # building a page of 30 MB takes 2 s here; a slow machine gets its time
     within = options.frame_timeout.total_seconds() + len(recording.events) / 1e6
@@ -169,10 +216,3 @@ def replay_page(word: str) -> bytes:
     tags = "".join(f'<script nonce="{word}">{script}</script>' for script in whole)
     page = f'<!doctype html><html><head><meta charset="utf-8"><style>{style}</style></head><body><div id="root"></div>'
     return f"{page}{tags}</body></html>".encode()
-
-
-def too_much_memory(options: Options) -> MemoryExceeded:
-    """The error for a page that was ended for its memory."""
-    return MemoryExceeded(
-        f"browser and encoder took more than the allowed {options.max_memory >> 20:,} MB of memory"
-    )

@@ -8,17 +8,19 @@ Nothing else is ever opened, whoever asks and however: the argument may come ove
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.upload import Upload
-from dumbwaiter.jobs.video.errors import ExportCancelled, NoSuchRecording
+from dumbwaiter.jobs.video.errors import ExportCancelled, ImpossibleOption, NoSuchRecording
 from dumbwaiter.jobs.video.export import Video, export
-from dumbwaiter.jobs.video.plan import Options
+from dumbwaiter.jobs.video.formats import CONTAINERS
+from dumbwaiter.jobs.video.options import LONGEST_TEXT, MOST_MASKS, Options
 from dumbwaiter.jobs.video.recording import Recording, load
 from dumbwaiter.jobs.video.samples import sample
 
@@ -33,62 +35,130 @@ SAMPLE = "sample:"
 # Parts of the whole, as they take their time here: reading is quick, publishing copies a few megabytes.
 READ, DRAWN = 0.02, 0.98
 MOST_LISTED = 20
+MOST_CORNERS = 500
+BROWSERS = "DUMBWAITER_EXPORT_BROWSERS"
+MOST_BROWSERS = 16
+MOST_SECONDS = 7 * 86_400
+POSTER = "poster.jpg"
 
 
 def register(waiter: Dumbwaiter) -> Any:
     """Declare the task type on an application; returns what `waiter.task(…)` returns, to enqueue with.
 
+    A task takes as many of the worker's capacity "chromium" as browsers draw it: one, or what `DUMBWAITER_EXPORT_BROWSERS` says.
+
     Example:
         >>> video_export = register(waiter)
         >>> video_export.enqueue(recording="sample:shop-tour")
     """
-    declare = waiter.task(NAME, queue=QUEUE, isolate=True, needs={"chromium": 1}, timeout=TIMEOUT, http=True)
+    declare = waiter.task(
+        NAME, queue=QUEUE, isolate=True, needs={"chromium": browsers()}, timeout=TIMEOUT, http=True
+    )
     return declare(export_video)
+
+
+def browsers() -> int:
+    """How many browsers draw one video at the same time.
+
+    Raises:
+        ImpossibleOption: the environment names no number from 1 to 16.
+    """
+    said = os.environ.get(BROWSERS, "1")
+    if not said.isdecimal() or not 1 <= int(said) <= MOST_BROWSERS:
+        raise ImpossibleOption(f"{BROWSERS}={said}: give a number from 1 to {MOST_BROWSERS}")
+    return int(said)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Keeps the segments of a video with its task, so that a later attempt goes on from them, on whatever host."""
+
+    ctx: TaskContext
+
+    def keep(self, name: str, path: Path) -> None:
+        """Keep a file."""
+        self.ctx.keep(name, path)
+
+    def restore(self, name: str, into: Path) -> bool:
+        """Bring a file back; before the first attempt there was none."""
+        return self.ctx.task.attempt > 1 and self.ctx.restore(name, into) is not None
 
 
 def export_video(
     ctx: TaskContext,
     recording: str | Upload,
     *,
+    format: Literal["mp4", "webm", "gif"] = "mp4",  # noqa: A002 - what is written in a request
     fps: Annotated[int, Field(ge=1, le=60)] = 25,
     max_side: Annotated[int, Field(ge=160, le=4096)] = 1920,
     speed: Annotated[float, Field(ge=0.1, le=100)] = 1.0,
+    start_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS)] = 0.0,
+    end_seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None,
+    max_gap_seconds: Annotated[float, Field(ge=0.1, le=MOST_SECONDS)] | None = None,
     cursor: bool = True,
+    clicks: bool = True,
+    mouse_trail: bool = False,
+    masks: Annotated[list[str], Field(max_length=MOST_MASKS)] = [],  # noqa: B006 - read only
+    clock: bool = False,
+    text: Annotated[str, Field(max_length=LONGEST_TEXT)] = "",
+    window: str | None = None,
+    poster: bool = False,
 ) -> dict[str, Any]:
     """Export one recording: read, render, encode, publish.
 
-    `max_side` is the longest side of the picture in pixels, `speed` how many seconds of the recording one second of the
-    video shows.
+    `max_side` is the longest side of the picture in pixels, `speed` how many seconds of the recording one second of the video
+    shows. `start_seconds` and `end_seconds` are of the recording; where nothing happens for longer than `max_gap_seconds`, it is shortened
+    to that. `masks` are CSS selectors of what is not to be seen. `window` is the browser window to show of a recording that has several.
+    With `poster` a picture, poster.jpg, is published too.
 
     Raises:
         RecordingError: fails at once, with words for the person who asked.
         VideoError: its `transient` says whether another attempt is made.
     """
     ctx.progress(0.0, step="reading")
-    options = Options(fps=fps, speed=speed, max_side=max_side, cursor=cursor)
+    options = Options(
+        fps=fps,
+        max_side=max_side,
+        speed=speed,
+        start=timedelta(seconds=start_seconds) if start_seconds else None,
+        end=None if end_seconds is None else timedelta(seconds=end_seconds),
+        max_gap=None if max_gap_seconds is None else timedelta(seconds=max_gap_seconds),
+        cursor=cursor,
+        clicks=clicks,
+        mouse_trail=mouse_trail,
+        masks=tuple(masks),
+        clock=clock,
+        text=text,
+        workers=browsers(),
+    )
     if isinstance(recording, Upload):
-        name, session = recording.filename, load(ctx.download(recording))
+        name, session = recording.filename, load(ctx.download(recording), window=window)
     else:
-        name, session = recording, read_recording(recording)
+        name, session = recording, read_recording(recording, window)
     ctx.check()
     try:
         video = export(
             session,
-            ctx.workdir / "video.mp4",
+            ctx.workdir / f"video.{format}",
             options=options,
             progress=lambda fraction, step: ctx.progress(READ + fraction * (DRAWN - READ), step=step),
             cancelled=lambda: ctx.cancelled,
             workdir=ctx.workdir,
+            checkpoints=Kept(ctx),
+            poster=ctx.workdir / POSTER if poster else None,
         )
     except ExportCancelled:
         ctx.check()
         raise
     ctx.progress(DRAWN, step="publishing")
-    ctx.publish(video.path, filename=filename(name), content_type="video/mp4")
+    container = CONTAINERS[video.path.suffix]
+    ctx.publish(video.path, filename=filename(name, container.suffix), content_type=container.content_type)
+    if video.poster is not None:
+        ctx.publish(video.poster, filename=POSTER, content_type="image/jpeg")
     return result(session, video)
 
 
-def read_recording(reference: str) -> Recording:
+def read_recording(reference: str, window: str | None = None) -> Recording:
     """The recording that somebody named: a sample, or a file in the one directory that may be read.
 
     Raises:
@@ -105,7 +175,7 @@ def read_recording(reference: str) -> Recording:
     path = inside(directory, reference)
     if path is None:
         raise NoSuchRecording(f"there is no recording {reference!r} in {directory}")
-    return load(path)
+    return load(path, window=window)
 
 
 def inside(directory: Path, reference: str) -> Path | None:
@@ -117,11 +187,11 @@ def inside(directory: Path, reference: str) -> Path | None:
         return None
 
 
-def filename(reference: str) -> str:
+def filename(reference: str, suffix: str = ".mp4") -> str:
     """What the video is called for the person who downloads it."""
     stem = reference.removeprefix(SAMPLE).rsplit("/", 1)[-1].split(".")[0]
     safe = "".join(character if character.isalnum() or character in "-_ " else "-" for character in stem)
-    return f"{safe[:60].strip() or 'recording'}.mp4"
+    return f"{safe[:60].strip() or 'recording'}{suffix}"
 
 
 def result(session: Recording, video: Video) -> dict[str, Any]:
@@ -133,6 +203,11 @@ def result(session: Recording, video: Video) -> dict[str, Any]:
         "width": video.width,
         "height": video.height,
         "pictures": video.pictures,
+        "segments": video.segments,
+        "segments_restored": video.segments_restored,
+        "sha256": video.sha256,
+        "time_map": video.time_map[:MOST_CORNERS],
+        "timings": video.timings,
         "size_bytes": video.size_bytes,
         "warnings": list(video.warnings[:MOST_LISTED]),
         "refused": list(video.refused[:MOST_LISTED]),
