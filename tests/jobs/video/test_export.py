@@ -169,6 +169,33 @@ def test_the_last_frame_can_be_held(make: Callable[..., Video]) -> None:
     assert make(still, hold=timedelta(seconds=2)).frames == make(still).frames + 2 * FPS
 
 
+def test_a_shortened_stillness_shows_what_the_map_says(
+    form: Recording, form_video: Video, make: Callable[..., Video]
+) -> None:
+    short = make(form, max_gap=timedelta(milliseconds=200))
+    assert short.frames < form_video.frames
+    (_, still, moves, end) = short.time_map
+    assert still == (0.04, 0.04)
+    assert moves[0] == pytest.approx(0.24)  # five frames for the half second until the pointer moves
+    assert moves[1] > 0.5
+    assert end[1] - moves[1] == pytest.approx(end[0] - moves[0], abs=0.001)
+    hashes = [form_video.picture_hashes, short.picture_hashes]
+    assert hashes[0][0] == hashes[1][0]
+    assert hashes[0][-1][1] == hashes[1][-1][1]
+
+
+def test_a_part_of_the_recording_begins_with_what_was_there_by_then(
+    form: Recording, form_video: Video, make: Callable[..., Video]
+) -> None:
+    part = make(form, start=timedelta(seconds=2), end=timedelta(seconds=4))
+    assert part.frames == 51
+    # the same pictures at the same times, two seconds earlier; the first is there in any case
+    whole = dict(form_video.picture_hashes)
+    assert [(frame, sha) for frame, sha in part.picture_hashes if frame] == [
+        (frame - 50, sha) for frame, sha in whole.items() if 50 < frame <= 100
+    ]
+
+
 def test_an_odd_viewport_becomes_an_even_picture(make: Callable[..., Video]) -> None:
     video = make(RECORDINGS / "broken" / "odd-viewport.json")
     assert (video.width, video.height) == (1022, 576)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dumbwaiter.jobs.video.errors import (
     EncoderStuck,
     ExportCancelled,
     MemoryExceeded,
+    TooSlow,
 )
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.options import Options
@@ -29,6 +31,7 @@ from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim, wait_for
 
 pytestmark = pytest.mark.usefixtures("tag")
 HALFWAY = 0.3
+FROZEN = 2.5
 
 
 class Interference:
@@ -142,6 +145,33 @@ def test_a_browser_that_stops_is_noticed_within_the_bound(form: Recording, tag: 
     with pytest.raises(BrowserLost, match="in time"):
         export(form, tmp_path / "out.mp4", options=options, progress=stop, workdir=tmp_path / "work")
     assert stop.seconds < 6.0
+    assert nothing_left(tag, tmp_path)
+
+
+def test_progress_is_told_on_and_on_though_one_frame_takes_long(
+    form: Recording, tag: Tag, tmp_path: Path
+) -> None:
+    told: list[float] = []
+    stop = Interference(send(tag, "--type=renderer", signal.SIGSTOP))
+    go_on = Interference(send(tag, "--type=renderer", signal.SIGCONT))
+
+    def progress(fraction: float, step: str) -> None:
+        told.append(time.monotonic())
+        stop(fraction, step)
+        if stop.at is not None and stop.seconds > FROZEN:
+            go_on(fraction, step)
+
+    export(form, tmp_path / "out.mp4", progress=progress, workdir=tmp_path / "work")
+    while_frozen = [at for at in told if stop.at is not None and 0 <= at - stop.at <= FROZEN]
+    assert len(while_frozen) > FROZEN
+    assert max(later - earlier for earlier, later in pairwise(told)) < 1.0
+
+
+def test_an_export_that_takes_too_long_is_ended(form: Recording, tag: Tag, tmp_path: Path) -> None:
+    stop = Interference(send(tag, "--type=renderer", signal.SIGSTOP))
+    options = Options(wall_limit=timedelta(seconds=3))
+    with pytest.raises(TooSlow, match="longer than the allowed 0:00:03"):
+        export(form, tmp_path / "out.mp4", options=options, progress=stop, workdir=tmp_path / "work")
     assert nothing_left(tag, tmp_path)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 # After about so many pictures a new segment begins: it is the most that is done again after a crash.
-PICTURES = 300
+PICTURES = 150
 # Of a frame that no event touches: an endless animation may draw it all the same.
 HELD = 0.1
 

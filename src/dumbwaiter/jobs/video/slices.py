@@ -27,6 +27,8 @@ from dumbwaiter.jobs.video.segments import Segment, Share
 
 # So often the caller is told how far it is, and asked whether to go on.
 LOOK_SECONDS = 0.1
+# A frame is drawn, and an encoder ended, in less.
+GRACE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Household:
     def kill(self) -> None:
         """End the browsers, which are what grows: they take too much memory."""
         self._grown = True
+        self.end_browsers()
+
+    def end_browsers(self) -> None:
+        """Whoever waits for a browser waits no longer."""
         with self._lock:
             browsers = list(self._browsers)
         for browser in browsers:
@@ -220,15 +226,24 @@ def draw(
                 )
         finally:
             house.stop.set()
-            for one in slices:
-                if one.thread.ident is not None:
-                    one.thread.join()
+            end([one.thread for one in slices if one.thread.ident is not None], house)
     # those that were stopped because of another are not what went wrong
     failed = [one.error for one in slices if one.error is not None]
     for error in sorted(failed, key=lambda error: isinstance(error, ExportCancelled)):
         raise error
     progress(1.0)
     return house
+
+
+def end(threads: Sequence[threading.Thread], house: Household) -> None:
+    """Wait for all of them; one that is not ready soon waits for a browser that does not answer."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+    if any(thread.is_alive() for thread in threads):
+        house.end_browsers()
+    for thread in threads:
+        thread.join()
 
 
 def too_much_memory(options: Options) -> MemoryExceeded:
