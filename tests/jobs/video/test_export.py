@@ -179,9 +179,8 @@ def test_a_shortened_stillness_shows_what_the_map_says(
     assert moves[0] == pytest.approx(0.24)  # five frames for the half second until the pointer moves
     assert moves[1] > 0.5
     assert end[1] - moves[1] == pytest.approx(end[0] - moves[0], abs=0.001)
-    hashes = [form_video.picture_hashes, short.picture_hashes]
-    assert hashes[0][0] == hashes[1][0]
-    assert hashes[0][-1][1] == hashes[1][-1][1]
+    last = zip(decode(form_video.path, 168), decode(short.path, short.frames - 1), strict=True)
+    assert min(ssim(one, other) for one, other in last) > 0.99
 
 
 def test_a_part_of_the_recording_begins_with_what_was_there_by_then(
