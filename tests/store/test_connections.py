@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, OutcomeUnknown
-from dumbwaiter.store.connections import Connections, FairLock, Undone, normal_url
+from dumbwaiter.store.connections import Connections, FairLock, Undone, Use, normal_url
 from dumbwaiter.store.rows import Finish
 from dumbwaiter.store.store import Store
 from dumbwaiter.task import AttemptOutcome, Kind, Outcome, Status, Task
@@ -666,3 +667,36 @@ def test_connections_to_mysql_share_what_decides_how_they_are_encrypted(empty_st
         contexts = [each.connection.dbapi_connection.ctx for each in (one, other)]
 
     assert contexts[0] is contexts[1]
+
+
+@pytest.mark.service("postgresql")
+def test_a_flood_of_short_statements_is_served_by_what_the_pool_keeps(empty_store):
+    engine = empty_store("postgresql").connections._engine(Use.REQUESTS)
+    with contextlib.ExitStack() as all_of_them:
+        for _ in range(engine.pool.size()):
+            all_of_them.enter_context(engine.connect())
+    opened = []
+    sa.event.listen(engine, "connect", lambda *_: opened.append(1))
+
+    def ask(_):
+        with engine.connect() as connection:
+            answer = connection.execute(sa.text("SELECT 1")).scalar()
+        time.sleep(0.001)  # what else a request does
+        return answer
+
+    with ThreadPoolExecutor(16) as threads:
+        assert set(threads.map(ask, range(1_000))) == {1}
+    # on a machine that stands still for a moment one may have waited long enough for another
+    assert len(opened) < 5
+
+
+@pytest.mark.service("postgresql")
+def test_connections_that_are_held_make_room_for_others(empty_store):
+    engine = empty_store("postgresql").connections._engine(Use.REQUESTS)
+    with contextlib.ExitStack() as held:
+        for _ in range(engine.pool.size()):
+            held.enter_context(engine.connect()).execute(sa.text("SELECT 1"))
+        began = time.monotonic()
+        with engine.connect() as one_more:
+            assert one_more.execute(sa.text("SELECT 1")).scalar() == 1
+        assert time.monotonic() - began < 2

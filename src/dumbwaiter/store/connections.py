@@ -24,6 +24,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
 from dumbwaiter.store import impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
+from dumbwaiter.store.pooling import PatientPool
 from dumbwaiter.store.prepared import Alone, Prepared
 from dumbwaiter.store.types import from_text
 
@@ -166,7 +167,12 @@ class Connections:
         if self.dialect.name == "sqlite":
             return sqlite_engine(self.url)
         size, overflow = use.value
-        how: dict[str, Any] = {"pool_size": size, "max_overflow": overflow, "pool_pre_ping": True}
+        how: dict[str, Any] = {
+            "poolclass": PatientPool,
+            "pool_size": size,
+            "max_overflow": overflow,
+            "pool_pre_ping": True,
+        }
         if use is Use.REQUESTS:
             how["pool_timeout"] = self._request
         limited = use is not Use.USER_CODE
