@@ -34,7 +34,9 @@ html, body {{ margin: 0; overflow: hidden; background: #000 }} .replayer-wrapper
 .replayer-mouse {{ display: none }}</style><div id="root"></div><script>{rrweb}</script>"""
 PLAIN_START = """(async () => {
   const events = await (await fetch("events.json")).text();
-  const options = { root: document.getElementById("root"), mouseTail: false, insertStyleRules: [%s] };
+  const options = {
+    root: document.getElementById("root"), mouseTail: false, insertStyleRules: [%s], UNSAFE_replayCanvas: %s,
+  };
   window.fresh = () => new rrweb.Replayer(JSON.parse(events), options);
   window.plain = fresh();
 })()"""
@@ -145,24 +147,50 @@ class PlainReplayer:
         """
         self._browser.evaluate(f"plain.destroy(); plain = fresh(); plain.pause({seconds * 1000})")
         self._browser.evaluate(TWO_FRAMES, wait=True)
-        shot = self._browser.call("Page.captureScreenshot", {"format": "png"})["data"]
-        return grey(base64.b64decode(shot))
+        return grey(self._shot())
+
+    def play(self, seconds: float) -> None:
+        """Go on in real time, from this time of the recording."""
+        self._browser.evaluate(f"plain.destroy(); plain = fresh(); plain.play({seconds * 1000})")
+
+    def now(self) -> float:
+        """The time of the recording that it has come to, in seconds."""
+        milliseconds: float = self._browser.evaluate("plain.getCurrentTime()")
+        return milliseconds / 1000
+
+    def photograph(self) -> tuple[float, Picture, float]:
+        """The page while it plays, with the times before and after, in seconds: it shows something between the two."""
+        before, shot, after = self.now(), self._shot(), self.now()
+        return before, grey(shot), after
+
+    def _shot(self) -> bytes:
+        wanted = {"format": "png", "optimizeForSpeed": True}
+        return base64.b64decode(self._browser.call("Page.captureScreenshot", wanted)["data"])
+
+
+def plain_html() -> str:
+    """A page with rrweb's own Replayer."""
+    vendor = files("dumbwaiter.jobs.video") / "vendor"
+    rrweb = (vendor / "rrweb.umd.min.cjs").read_text().replace("</script", "<\\/script")
+    return PLAIN_PAGE.format(style=(vendor / "rrweb.min.css").read_text(), rrweb=rrweb)
+
+
+def plain_start(recording: Recording) -> str:
+    """What makes the Replayer, `plain`, in that page; `fresh()` makes another."""
+    return PLAIN_START % (json.dumps(STILL), json.dumps(recording.has_canvas))
 
 
 @contextmanager
 def plain_replayer(recording: Recording, workdir: Path) -> Iterator[PlainReplayer]:
     """Show a recording with rrweb's own Replayer."""
-    vendor = files("dumbwaiter.jobs.video") / "vendor"
-    rrweb = (vendor / "rrweb.umd.min.cjs").read_text().replace("</script", "<\\/script")
-    html = PLAIN_PAGE.format(style=(vendor / "rrweb.min.css").read_text(), rrweb=rrweb)
     width, height = recording.viewport
     with start(Options(capture="screenshot"), workdir, width, height, []) as browser:
         pages = {
-            ADDRESS: Response("text/html; charset=utf-8", html.encode()),
+            ADDRESS: Response("text/html; charset=utf-8", plain_html().encode()),
             f"{ADDRESS}events.json": Response("application/json", recording.events),
         }
         browser.show(pages)
-        browser.evaluate(PLAIN_START % json.dumps(STILL), wait=True)
+        browser.evaluate(plain_start(recording), wait=True)
         yield PlainReplayer(browser)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,38 @@ def test_times_in_seconds_are_understood() -> None:
     for event in events:
         event["timestamp"] /= 1000
     assert load(json.dumps(events).encode()).duration_ms == pytest.approx(6719)
+
+
+def test_times_in_seconds_since_the_session_began_are_understood() -> None:
+    events = events_of("shapes/array.json")
+    first = events[0]["timestamp"]
+    for event in events:
+        event["timestamp"] = (event["timestamp"] - first) / 1000
+    assert load(json.dumps(events).encode()).duration_ms == pytest.approx(6719)
+
+
+def test_milliseconds_of_a_clock_that_began_in_1970_are_not_taken_for_seconds() -> None:
+    events = events_of("shapes/array.json")
+    for number, event in enumerate(events):
+        event["timestamp"] = 1_900_000_000 + number * 500
+    loaded = load(json.dumps(events).encode())
+    assert (loaded.started_ms, loaded.duration_ms) == (1_900_000_000, 39_000)
+
+
+def test_whole_seconds_that_several_events_share_are_understood() -> None:
+    events = events_of("shapes/array.json")
+    for number, event in enumerate(events):
+        event["timestamp"] = 1_900_000_000 + number // 4
+    assert load(json.dumps(events).encode()).duration_ms == 19_000
+
+
+def test_a_stream_that_was_packed_into_a_string_is_read_from_a_file_of_it() -> None:
+    events = events_of("shapes/array.json")
+    packed = zlib.compress(json.dumps(events).encode()).decode("latin-1")
+    assert load(packed.encode()).event_count == len(events)
+    assert load(json.dumps(packed).encode()).event_count == len(events)
+    with pytest.raises(errors.RecordingError):
+        load(packed[:-100].encode())
 
 
 def test_changes_before_the_first_snapshot_are_left_out() -> None:
@@ -288,6 +321,20 @@ def test_nothing_but_null_and_wrong_types_does_not_upset_the_reader() -> None:
     for entry in odd:
         with pytest.raises(errors.RecordingError):
             load(json.dumps([entry, entry]).encode())
+
+
+@pytest.mark.parametrize("odd", [None, 5, "word", [], [5], {}, True])
+def test_parts_of_a_page_that_are_not_what_they_should_be_do_not_upset_the_reader(odd: Any) -> None:
+    node = element("p", text("words", 10), id=9)
+    for changed in ({**node, "childNodes": odd}, {**node, "attributes": odd}, {**node, "id": odd}):
+        events = json.loads(page(changed))
+        data = {"source": 0, "attributes": [{"id": odd, "attributes": {"src": "http://canary.invalid/a"}}]}
+        events.append({"type": 3, "data": data, "timestamp": events[-1]["timestamp"]})
+        loaded = load(json.dumps(events).encode())
+        assert loaded.event_count == 4
+        [shown] = json.loads(loaded.events)[1]["data"]["node"]["childNodes"][1]["childNodes"][1]["childNodes"]
+        assert isinstance(shown["childNodes"], list)
+        assert isinstance(shown["attributes"], dict)
 
 
 def test_pictures_that_move_by_themselves_are_warned_of() -> None:

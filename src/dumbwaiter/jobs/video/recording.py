@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +39,8 @@ DAY_MS = 86_400_000.0
 NO_TIME, FAR_AWAY, NO_EVENT = "no usable timestamp", "more than a day away from the rest", "not an event"
 # Where times are broken, so little is no session any more: shorter than this, without every fourth event.
 SHORTEST_REST_MS, LARGEST_LOSS = 1000.0, 0.25
+# Half of a session's events come sooner after one another than so many seconds.
+LONGEST_USUAL_GAP = 60.0
 # Screens have 16 to 10,000 pixels a side; outside of that the picture is a strip or a speck.
 SCREEN_SIDES = range(16, 10_001)
 # Their clocks are the browser's own, which stands still between frames.
@@ -165,7 +168,8 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
     events = with_viewport(events, viewport, warnings)
     dropped = sanitise(events)
     if dropped:
-        warnings.add(f"{dropped:,} references to things outside the recording were left out")
+        what = "1 reference" if dropped == 1 else f"{dropped:,} references"
+        warnings.add(f"{what} to things outside the recording left out")
     text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
     for kind, marks in MOVING.items():
         if any(mark in text for mark in marks):
@@ -269,7 +273,8 @@ def well_formed(entries: list[Json], warnings: Warnings) -> list[Event]:
         raise NotARecording(f"no event has what rrweb needs: {warnings.counts()}")
     if len(events) < 2:
         others = f", and others that cannot be shown: {warnings.counts()}" if warnings.dropped() else ""
-        raise TooFewEvents(f"a recording needs at least 2 events, this one has {len(events)}{others}")
+        alone = "" if events[0]["type"] == FULL_SNAPSHOT else ", and no full snapshot (type 2)"
+        raise TooFewEvents(f"a recording needs at least 2 events, this one has {len(events)}{alone}{others}")
     return in_milliseconds(events)
 
 
@@ -331,12 +336,24 @@ def complete_mutation(data: dict[str, Any]) -> None:
 
 
 def in_milliseconds(events: list[Event]) -> list[Event]:
-    """Times in seconds since 1970 become milliseconds: as milliseconds, these would all lie in January 1970."""
-    times = sorted(event["timestamp"] for event in events)
-    middle = times[len(times) // 2]
-    if not 1e9 <= middle < 1e10:
+    """Times in seconds become milliseconds."""
+    if not in_seconds(sorted(event["timestamp"] for event in events)):
         return events
     return [{**event, "timestamp": event["timestamp"] * 1000} for event in events]
+
+
+def in_seconds(times: Sequence[float]) -> bool:
+    """Whether these times, in order, are seconds.
+
+    Those since 1970 would lie in January 1970 as milliseconds; a page's tests may mean that, and then they are too far apart for seconds.
+    Those since the session began would be more than one in each millisecond.
+    """
+    middle = times[len(times) // 2]
+    if 1e9 <= middle < 1e10:
+        gaps = sorted(after - before for before, after in pairwise(times))
+        return gaps[len(gaps) // 2] < LONGEST_USUAL_GAP
+    fractions = any(time != int(time) for time in times)
+    return 0 <= times[0] and middle < 1e6 and fractions and len(times) > times[-1] - times[0] > 0
 
 
 def in_order(events: list[Event], warnings: Warnings) -> list[Event]:
@@ -453,7 +470,7 @@ def title_of(events: list[Event]) -> str:
     waiting = [next(event["data"]["node"] for event in events if event["type"] == FULL_SNAPSHOT)]
     while waiting:
         node = waiting.pop(0)
-        children = [child for child in node.get("childNodes") or [] if isinstance(child, dict)]
+        children = node.get("childNodes", ())  # `sanitise` has looked at them
         if node.get("tagName") == "title":
             return " ".join("".join(str(child.get("textContent", "")) for child in children).split())[:200]
         if node.get("tagName") != "body":

@@ -50,7 +50,8 @@ def sanitise(events: list[dict[str, Any]]) -> int:
                 tags[node["id"]] = node["tagName"].lower()
             dropped += clean_element(node)
         for change in attribute_changes(event):
-            tag = tags.get(change.get("id", 0), "")
+            number = change.get("id")
+            tag = tags.get(number, "") if isinstance(number, int) else ""
             dropped += clean_attributes(tag, change["attributes"], changing=True)
     return dropped
 
@@ -69,11 +70,20 @@ def nodes(event: dict[str, Any]) -> Iterator[Node]:
         node, depth = waiting.pop()
         if depth > MAX_DEPTH:
             raise TooDeep(f"the recorded page is nested more than {MAX_DEPTH:,} elements deep")
+        complete_node(node)
         yield node
-        children = node.get("childNodes")
-        if isinstance(children, list):
-            node["childNodes"] = children = [child for child in children if isinstance(child, dict)]
-            waiting.extend((child, depth + 1) for child in children)
+        waiting.extend((child, depth + 1) for child in node.get("childNodes", ()))
+
+
+def complete_node(node: Node) -> None:
+    """Make its children a list of nodes, and an element's attributes an object: the player walks them without looking."""
+    children = node.get("childNodes")
+    if isinstance(children, list):
+        node["childNodes"] = [child for child in children if isinstance(child, dict)]
+    elif "childNodes" in node or node.get("type") in (DOCUMENT, ELEMENT):
+        node["childNodes"] = []
+    if node.get("type") == ELEMENT and not isinstance(node.get("attributes"), dict):
+        node["attributes"] = {}
 
 
 def attribute_changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,8 @@ Event = dict[str, Any]
 
 GZIP = b"\x1f\x8b"
 ZLIB_HEADERS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+# What @rrweb/packer gives is a string; a file of it has each of these bytes as a character.
+PACKED = tuple(header.decode("latin-1") for header in ZLIB_HEADERS)
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 AUTO_HEADER = 32 + zlib.MAX_WBITS  # zlib's own number for "gzip or zlib, look yourself"
 EVENT_LISTS = ("events", "snapshots", "data")
@@ -50,6 +52,8 @@ def open_container(raw: bytes, *, limit: int, salvage: bool = False) -> Contents
     """
     contents = Contents(limit)
     text = as_text(unpack(raw, contents))
+    if text.startswith(PACKED):
+        text = as_text(inflate(text.encode("latin-1", "replace"), contents))
     if not text.strip("\ufeff \t\r\n\0"):
         raise EmptyRecording("the file is empty")
     for value in values(text, contents, salvage):
