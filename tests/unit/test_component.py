@@ -8,12 +8,12 @@ from dumbwaiter import component
 
 
 def test_the_button_has_twelve_kibibytes_at_most_as_it_is_sent() -> None:
-    assert len(component.compressed("dumbwaiter.js")) <= 12 * 1024
+    assert len(component.FILES.compressed("dumbwaiter.js")) <= 12 * 1024
 
 
 def test_it_stands_alone_and_puts_nothing_in_as_html() -> None:
     for name in ("dumbwaiter.js", "dumbwaiter-list.js"):
-        code = component.text(name).decode()
+        code = component.FILES.text(name).decode()
         assert set(re.findall(r'from "([^"]+)"', code)) <= {"./dumbwaiter.js"}
         assert (
             re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", code)
@@ -22,7 +22,7 @@ def test_it_stands_alone_and_puts_nothing_in_as_html() -> None:
 
 
 def test_the_texts_of_both_languages_have_the_same_names_and_gaps() -> None:
-    code = component.text("dumbwaiter.js").decode()
+    code = component.FILES.text("dumbwaiter.js").decode()
     english, chinese = (
         dict(re.findall(r'(\w+): "([^"]*)"', part))
         for part in re.findall(r"^  (?:en|zh): \{\n(.*?)^  \},", code, re.MULTILINE | re.DOTALL)
@@ -31,7 +31,7 @@ def test_the_texts_of_both_languages_have_the_same_names_and_gaps() -> None:
 
     assert len(english) > 25
     assert {name: set(re.findall(r"\{\w+\}", text)) for name, text in chinese.items()} == gaps
-    types = component.text("dumbwaiter.d.ts").decode()
+    types = component.FILES.text("dumbwaiter.d.ts").decode()
     assert [name for name in english if f'"{name}"' not in types] == []
 
 

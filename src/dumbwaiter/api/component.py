@@ -1,12 +1,15 @@
-"""Serves the custom elements beside the task routes: under their plain names, and under addresses that never change."""
+"""Serves the custom elements and the recorder beside the task routes: under plain names, and under addresses that never change."""
 
 from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Response
 
-from dumbwaiter import component
+from dumbwaiter import component, recorder
 from dumbwaiter.api.downloads import matches
+
+# Which files each name belongs to.
+SHELF = {name: files for files in (component.FILES, recorder.FILES) for name in files.media_types}
 
 
 def component_routes() -> APIRouter:
@@ -16,9 +19,9 @@ def component_routes() -> APIRouter:
     @router.get("/dumbwaiter-{digest}/{name}")
     def kept(digest: str, name: str, accept_encoding: Annotated[str, Header()] = "") -> Response:
         """What a page of an older version asks for gets today's file, and is told to ask again."""
-        return sent(name, accept_encoding, forever=digest == component.digest())
+        return sent(name, accept_encoding, digest)
 
-    for name in component.MEDIA_TYPES:
+    for name in SHELF:
         router.add_api_route(f"/{name}", plain(name))
 
     return router
@@ -37,22 +40,24 @@ def plain(name: str) -> Callable[..., Response]:
 
 
 def sent(
-    name: str, accept_encoding: str, *, if_none_match: str | None = None, forever: bool = False
+    name: str, accept_encoding: str, digest: str | None = None, *, if_none_match: str | None = None
 ) -> Response:
-    if name not in component.MEDIA_TYPES:
+    """The file; it may be kept for good if it was asked for by the digest that it has today."""
+    if (files := SHELF.get(name)) is None:
         raise HTTPException(404)
+    forever = digest == files.digest()
     headers = {
         "Access-Control-Allow-Origin": "*",  # a module of another host is loaded with CORS only
         "Cache-Control": "public, max-age=31536000, immutable" if forever else "public, no-cache",
         "Cross-Origin-Resource-Policy": "cross-origin",
-        "ETag": f'"{component.digest()}"',
+        "ETag": f'"{files.digest()}"',
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
     if matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    body = component.text(name)
+    body = files.text(name)
     if "gzip" in accept_encoding:
         headers["Content-Encoding"] = "gzip"
-        body = component.compressed(name)
-    return Response(body, headers=headers, media_type=component.MEDIA_TYPES[name])
+        body = files.compressed(name)
+    return Response(body, headers=headers, media_type=files.media_types[name])

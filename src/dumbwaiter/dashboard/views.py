@@ -193,7 +193,7 @@ class Assets:
         return asset(name) if name in ASSETS else self._brought.get(name)
 
     def address(self, name: str) -> str:
-        if name in component.MEDIA_TYPES:
+        if name in component.FILES.media_types:
             return component.address(name)
         content = self.get(name) or b""
         return f"static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
