@@ -40,7 +40,9 @@ class Studio(Stove):
 
     def __post_init__(self) -> None:
         settings = self.waiter.settings
-        self.small = Dumbwaiter(settings.database, files=settings.files, env="test", max_upload=LIMIT)
+        self.small = Dumbwaiter(
+            settings.database, files=settings.files, env="test", max_upload=LIMIT, upload_origins="*"
+        )
 
     def host(self, name: str, body: str, lang: str = "en") -> str:
         self.pages[name] = (
@@ -55,6 +57,10 @@ class Studio(Stove):
         @app.get("/pages/{name}")
         def show(name: str) -> HTMLResponse:
             return HTMLResponse(self.pages[name], headers={"Content-Security-Policy": POLICY})
+
+        @app.get("/elsewhere/{name}")
+        def elsewhere(name: str) -> HTMLResponse:
+            return HTMLResponse(self.pages[name])
 
         @app.get("/style.css")
         def style() -> Response:
@@ -93,7 +99,8 @@ class Unreliable:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         match = PART.fullmatch(scope.get("path", "")) if scope["type"] == "http" else None
         faults = self.studio.faults[int(match[1])] if match and scope["method"] == "PUT" else []
-        fault = faults.pop(0) if faults else "503" if match and self.studio.down.is_set() else ""
+        down = self.studio.down.is_set() and "/uploads" in scope.get("path", "")
+        fault = faults.pop(0) if faults else "503" if down else ""
         if fault.isdecimal():
             await JSONResponse({"detail": f"A test says {fault}."}, int(fault))(scope, receive, send)
         elif fault == "later":
@@ -136,15 +143,15 @@ async def cut_off(send: Any) -> None:
     await send({"type": "http.response.body", "body": b"{"})
 
 
-def started(tab: Page, **options: Any) -> None:
+def started(tab: Page, script: str = "/dumbwaiter-recorder.js", **options: Any) -> None:
     """Have the page record itself; what it tells of is gathered in `told`."""
     tab.evaluate(
-        """async (options) => {
-        const { DumbwaiterRecorder } = await import("/dumbwaiter-recorder.js");
+        """async ([script, options]) => {
+        const { DumbwaiterRecorder } = await import(script);
         window.told = [];
         window.recording = await DumbwaiterRecorder.start({ onState: (news) => told.push(news), ...options });
         }""",
-        options,
+        [script, options],
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, FloatRect, Locator, expect
 
 from dumbwaiter.jobs.video import find_ffmpeg, load
 from tests.browser.stoves import window
@@ -29,17 +29,17 @@ def last_frame(video: Path, directory: Path) -> numpy.ndarray:
     return numpy.asarray(Image.open(picture).convert("RGB"), dtype=numpy.int16)
 
 
-def shown(frame: numpy.ndarray, box: dict[str, float], colour: tuple[int, int, int]) -> float:
+def shown(frame: numpy.ndarray, box: FloatRect, colour: tuple[int, int, int]) -> float:
     """How much of a box has this colour, from 0 to 1."""
     left, top = round(box["x"]), round(box["y"])
     part = frame[top : top + round(box["height"]), left : left + round(box["width"])]
     return float((abs(part - numpy.array(colour)).max(axis=2) < 30).mean())
 
 
-def box_of(element: Locator) -> dict[str, float]:
+def box_of(element: Locator) -> FloatRect:
     box = element.bounding_box()
     assert box is not None
-    return dict(box)
+    return box
 
 
 @pytest.mark.timeout(120)

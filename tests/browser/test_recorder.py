@@ -190,6 +190,27 @@ def test_it_waits_as_long_as_the_server_says_unless_the_network_comes_back(studi
     assert studio.parts()[:2] == [1, 1]
 
 
+def test_without_an_answer_at_first_it_records_all_the_same(studio: Studio, tab: Page) -> None:
+    studio.down.set()
+    started(tab, every=20)
+    assert tab.evaluate("recording.upload") is None
+    change(tab, "change 0")
+    studio.down.clear()
+
+    assert changes_in(studio.recorded(stopped(tab))) == ["change 0"]
+
+
+def test_a_canvas_is_recorded_where_rrweb_is_told_to(studio: Studio, tab: Page) -> None:
+    tab.evaluate("document.body.append(document.createElement('canvas'))")
+    started(tab, rrweb={"recordCanvas": True, "emit": None})
+    tab.evaluate("document.querySelector('canvas').getContext('2d').fillRect(1, 2, 30, 40)")
+    tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    session = load(studio.recorded(stopped(tab)))
+
+    assert session.has_canvas
+    assert session.warnings == ()
+
+
 def test_what_happened_in_the_moment_of_the_end_is_in_it(studio: Studio, tab: Page) -> None:
     started(tab)
     upload = tab.evaluate("() => { document.body.append('the very last'); return recording.stop() }")
@@ -328,3 +349,16 @@ def test_an_upload_that_the_server_announced_is_taken_without_another_word(studi
         "/guests/uploads",
         f"/guests/uploads/{upload['id']}/complete",
     ]
+
+
+def test_a_page_of_another_site_records_with_what_the_server_gave_it(
+    studio: Studio, visit: BrowserContext
+) -> None:
+    studio.host("away", FORM)
+    tab = opened(visit, f"{studio.url.replace('127.0.0.1', 'localhost')}/elsewhere/away")
+    upload = tab.request.post(f"{studio.url}/small/uploads", data={}).json()
+    started(tab, f"{studio.url}/small/dumbwaiter-recorder.js", prefix=studio.url, upload=upload)
+    change(tab, "change 0")
+
+    assert stopped(tab) == upload["id"]
+    assert changes_in(studio.recorded(upload["id"])) == ["change 0"]

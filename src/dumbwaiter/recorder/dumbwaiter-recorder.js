@@ -15,7 +15,7 @@
  * @property {number} [max_size]  bytes
  *
  * @typedef {object} Options
- * @property {string} [prefix]  of the task routes: "" if they are at /tasks
+ * @property {string} [prefix]  of the task routes: "" if they are at /tasks, "https://tasks.example" if they are elsewhere
  * @property {Record<string, string> | (() => Record<string, string>)} [headers]  sent with every request
  * @property {RequestCredentials} [credentials]  as fetch takes it; "same-origin"
  * @property {Target} [upload]  an upload that your server announced; otherwise one is announced
@@ -72,7 +72,7 @@ class Parts {
 
   constructor(options, tell) {
     Object.assign(this, { options, tell, limit: options.maxBytes });
-    if (options.upload) this.aim(options.upload, document.baseURI);
+    if (options.upload) this.aim(options.upload, new URL(options.prefix, document.baseURI));
   }
 
   aim({ id, token, links, max_size }, base) {
