@@ -40,13 +40,18 @@ class Results:
     machine: dict[str, Any]
     settings: dict[str, str]
     all: list[Result] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         self.all.append(result)
+        self.write()
+
+    def write(self) -> None:
         content = {
             "machine": self.machine,
             "settings": self.settings,
             "results": [asdict(one) for one in self.all],
+            "verdicts": self.verdicts,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".part")

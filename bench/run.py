@@ -10,6 +10,7 @@
 ./dev bench plans                       the plans of the hot statements on a million rows
 ./dev bench prune                       old records and expired files go while tasks flow
 ./dev bench files                       large files go to a disk and to object stores, in little memory
+./dev bench video --recordings DIR      how fast, exact and sturdy the export of recordings is; the better part of an hour
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -34,7 +36,11 @@ from bench.sizes import FULL, QUICK, Sizes
 from bench.trials import Failed, Trial
 
 RESULTS = environments.ROOT / ".dev" / "bench" / "results"
-SESSIONS = Path(__file__).parents[1] / "tests" / "jobs" / "video" / "recordings" / "own"
+RECORDINGS = Path(__file__).parents[1] / "tests" / "jobs" / "video" / "recordings"
+SESSIONS = RECORDINGS / "own"
+VIDEO_LINES = (
+    "speed", "recordvideo", "every-frame", "twice", "kills", "file", "truth", "frames", "memory", "hostile",
+)  # fmt: skip
 DATABASES = [name for name in SERVERS if name != "rabbitmq"]
 # The bare route, against which the others are measured, speaks to these.
 WEB = ["postgresql", "sqlite"]
@@ -101,6 +107,18 @@ def parser() -> argparse.ArgumentParser:
     stored.set_defaults(word=measure_files)
     stored.add_argument("--places", type=several(files.PLACES), default=list(files.PLACES), metavar="NAME,…")
     stored.add_argument("--quick", action="store_true", help="64 MiB each: to see that it works")
+
+    drawn = words.add_parser("video", help="how fast, exact and sturdy the export of recordings is")
+    drawn.set_defaults(word=measure_exports)
+    drawn.add_argument(
+        "--recordings", type=Path, default=RECORDINGS, metavar="DIR",
+        help="a folder with own/, real/ and broken/; what is missing there is said (those of the tests)",
+    )  # fmt: skip
+    drawn.add_argument("--only", type=several(VIDEO_LINES), default=list(VIDEO_LINES), metavar="NAME,…")
+    drawn.add_argument("--rounds", type=int, help="of what takes less than a minute (3)")
+    drawn.add_argument("--seed", type=int, help="of the random moments, as an earlier run told it")
+    drawn.add_argument("--quick", action="store_true", help="two seconds of each: to see that it works")
+    drawn.add_argument("--out", type=Path, help="where the JSON goes (.dev/bench/results/video-DATE.json)")
 
     asking = words.add_parser("api", help="POST /tasks/noop beside a bare route that inserts a row")
     asking.set_defaults(word=measure_api)
@@ -202,7 +220,12 @@ def interpreters(wanted: Sequence[Contestant], *, here: bool) -> dict[str, Path]
 
 
 def show_earlier(given: argparse.Namespace) -> int:
-    return shown_and_drawn(results.read(given.path), given.chart)
+    found = results.read(given.path)
+    if "video" in found.machine["sizes"]:
+        from bench.video import table
+
+        return 1 if table.show(found) or found.failures else 0
+    return shown_and_drawn(found, given.chart)
 
 
 def shown_and_drawn(found: Results, picture: Path | None) -> int:
@@ -244,6 +267,15 @@ def measure_streams(given: argparse.Namespace) -> int:
         crowd = dataclasses.replace(crowd, seconds=given.seconds)
     with servers.started(set(given.databases)) as running:
         return 1 if sse.show(sse.all_of(running.values(), crowd)) else 0
+
+
+def measure_exports(given: argparse.Namespace) -> int:
+    from bench.video import measuring  # it needs what draws pictures, and the rest does not
+
+    seed = secrets.randbelow(2**31) if given.seed is None else given.seed
+    sizes = measuring.sizes(quick=given.quick, rounds=given.rounds)
+    out = given.out or RESULTS / f"video-{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
+    return 1 if measuring.measure(given.recordings, given.only, sizes, seed, out) else 0
 
 
 def measure_files(given: argparse.Namespace) -> int:

@@ -1,0 +1,242 @@
+"""One export in a process of its own, looked at from outside: what it made, what it took, what it left behind.
+
+`python -m bench.video.exports JOB` is that process. It writes lines of JSON: how far it is, and at last what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self, cast
+
+from bench import processes
+from bench.environments import ROOT
+from bench.trials import Failed
+from dumbwaiter.jobs.video import InDirectory, Options, VideoError, export, load
+from tests.jobs.video.support import Tag, wait_for
+
+LOOK_SECONDS = 0.2
+# The longest that any export here may take: a frozen one shall not freeze the run.
+LONGEST_SECONDS = 3600.0
+DURATIONS = {
+    "start",
+    "end",
+    "max_gap",
+    "hold",
+    "max_duration",
+    "frame_timeout",
+    "encoder_timeout",
+    "wall_limit",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to export. `options` are those of `Options`, durations in seconds; `pictures` is how large a segment is, if not as usual."""
+
+    recording: str
+    out: str
+    workdir: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    checkpoints: str = ""
+    pictures: int = 0
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of an export: a video, or an error with a name. `seconds` are those of the export alone, without Python's start."""
+
+    seconds: float
+    error: str = ""
+    message: str = ""
+    duration: float = 0.0
+    frames: int = 0
+    pictures: tuple[tuple[int, str], ...] = ()
+    sha256: str = ""
+    segments: int = 0
+    restored: int = 0
+
+    @property
+    def times(self) -> float:
+        """How many times faster than real time."""
+        return self.duration / self.seconds
+
+
+@dataclass
+class Watched:
+    """What was seen of an export's processes: the most memory of all of them together, in MB, and whether any was left."""
+
+    peak_mb: float = 0.0
+    left: int = 0
+
+
+def options_of(words: Mapping[str, Any]) -> Options:
+    """Options as JSON has them."""
+    values = dict(words)
+    for name in DURATIONS & values.keys():
+        values[name] = timedelta(seconds=values[name])
+    if values.get("size"):
+        values["size"] = tuple(values["size"])
+    return Options(**values)
+
+
+def work(job: Job) -> Made:
+    """Do it, in this process."""
+    if job.pictures:
+        module = importlib.import_module("dumbwaiter.jobs.video.export")
+        vars(module)["cut"] = functools.partial(vars(module)["cut"], pictures=job.pictures)
+    began = time.monotonic()
+    try:
+        recording = load(Path(job.recording))
+        began = time.monotonic()
+        video = export(
+            recording,
+            Path(job.out),
+            options=options_of(job.options),
+            progress=lambda fraction, _: print(json.dumps({"at": fraction}), flush=True),
+            workdir=Path(job.workdir),
+            checkpoints=InDirectory(Path(job.checkpoints)) if job.checkpoints else None,
+        )
+    except VideoError as error:
+        return Made(time.monotonic() - began, type(error).__name__, str(error)[:300])
+    return Made(
+        seconds=time.monotonic() - began,
+        duration=video.duration_seconds,
+        frames=video.frames,
+        pictures=video.picture_hashes,
+        sha256=video.sha256,
+        segments=video.segments,
+        restored=video.segments_restored,
+    )
+
+
+class Export:
+    """An export that goes on, and ends with the `with` block however it stands."""
+
+    def __init__(self, job: Job, home: Path) -> None:
+        """Start it; what it writes on its own goes below `home`."""
+        self._tag, self._made = Tag(), cast(Made | None, None)
+        self._temporary = home / "tmp"
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        for place in (home, self._temporary):
+            place.chmod(0o711)  # the browser runs as somebody else
+        self._workdir = Path(job.workdir)
+        environment = os.environ | {"TMPDIR": str(self._temporary), "DUMBWAITER_TAG": self._tag.word}
+        self._errors = (home / "stderr").open("w+b")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.video.exports", json.dumps(asdict(job))],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.end_what_is_left()
+        self._errors.close()
+
+    def kill(self) -> None:
+        """Kill the exporter's own process group; browsers and encoders must notice by themselves."""
+        self._tag.processes()  # they are known from here on
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def progress(self) -> Iterator[float]:
+        """How far it is, again and again, until it has ended."""
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                # one that was killed may not have finished its last word
+                told = json.loads(line) if line.endswith(b"\n") else {}
+                if "at" in told:
+                    yield told["at"]
+                elif told:
+                    self._made = Made(**told | {"pictures": tuple(map(tuple, told["pictures"]))})
+
+    def made(self) -> Made:
+        """What came of it.
+
+        Raises:
+            Failed: nothing did.
+        """
+        timer = threading.Timer(LONGEST_SECONDS, self.kill)
+        timer.start()
+        try:
+            for _ in self.progress():
+                pass
+        finally:
+            timer.cancel()
+        status = self.process.wait()
+        if self._made is None:
+            self._errors.seek(0)
+            said = self._errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise Failed(f"the export ended with status {status}: {' '.join(said)}")
+        return self._made
+
+    def processes_left(self) -> int:
+        """How many of its processes have not ended two seconds after it."""
+        return 0 if self._tag.gone() else len(self._tag.processes())
+
+    def files_left(self) -> list[str]:
+        """What it left in its work directory and in the temporary one."""
+        return [str(path) for place in (self._workdir, self._temporary) for path in place.rglob("*")]
+
+    def end_what_is_left(self) -> None:
+        for process in self._tag.processes():
+            with contextlib.suppress(*processes.GONE):
+                process.kill()
+        wait_for(lambda: not self._tag.processes(), 5.0)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Watched]:
+        """Look at the memory of all of it five times a second."""
+        seen, done = Watched(), threading.Event()
+
+        def look() -> None:
+            while not done.wait(LOOK_SECONDS):
+                seen.peak_mb = max(seen.peak_mb, processes.proportional_mb(self.process.pid))
+                self._tag.processes()
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            done.set()
+            watcher.join()
+
+
+def exported(job: Job, home: Path) -> Made:
+    """Export, and have a video.
+
+    Raises:
+        Failed: there is none.
+    """
+    with Export(job, home) as running:
+        made = running.made()
+    if made.error:
+        raise Failed(f"{made.error}: {made.message}")
+    return made
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(work(Job(**json.loads(sys.argv[1]))))), flush=True)
