@@ -22,8 +22,11 @@ from PIL import Image
 from dumbwaiter.jobs.video.browser import ADDRESS, Browser, Response, start
 from dumbwaiter.jobs.video.encoder import find_ffmpeg
 from dumbwaiter.jobs.video.options import Options
+from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.processes import alive
-from dumbwaiter.jobs.video.recording import Recording
+from dumbwaiter.jobs.video.recording import Recording, load
+from dumbwaiter.jobs.video.replay import load as load_page
+from dumbwaiter.jobs.video.replay import settle_page
 
 RECORDINGS = Path(__file__).parent / "recordings"
 FPS = 25
@@ -67,6 +70,29 @@ def page(*body: dict[str, Any], head: tuple[dict[str, Any], ...] = (), seconds: 
         {"type": 5, "data": {"tag": "end", "payload": {}}, "timestamp": start_ms + round(seconds * 1000)},
     ]
     return json.dumps(events).encode()
+
+
+def happening(recording: bytes, *events: tuple[float, int, dict[str, Any]]) -> bytes:
+    """A recording in which something happens too: (seconds, rrweb's source of the change, its data) each."""
+    recorded = json.loads(recording)
+    first = recorded[0]["timestamp"]
+    for seconds, source, data in events:
+        timestamp = first + round(seconds * 1000)
+        recorded.append({"type": 3, "data": {"source": source, **data}, "timestamp": timestamp})
+    return json.dumps(sorted(recorded, key=lambda event: event["timestamp"])).encode()
+
+
+def changes(**lists: list[dict[str, Any]]) -> dict[str, Any]:
+    """The data of a mutation: `adds`, `removes`, `attributes`, `texts`."""
+    return {"adds": [], "removes": [], "attributes": [], "texts": [], **lists}
+
+
+def added(node: dict[str, Any], parent: int) -> list[dict[str, Any]]:
+    """What a mutation adds for a node, and all in it, that comes to the end of another's children; a document comes whole."""
+    if node["type"] == 0 or "childNodes" not in node:
+        return [{"parentId": parent, "nextId": None, "node": node}]
+    inside = [one for child in node["childNodes"] for one in added(child, node["id"])]
+    return [{"parentId": parent, "nextId": None, "node": {**node, "childNodes": []}}, *inside]
 
 
 def element(tag: str, *children: dict[str, Any], id: int, **attributes: str) -> dict[str, Any]:
@@ -132,6 +158,49 @@ def ssim(one: Picture, other: Picture, window: int = 7) -> float:
     c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
     top = (2 * a * b + c1) * (2 * covariance + c2)
     return float((top / ((a * a + b * b + c1) * (variance_a + variance_b + c2))).mean())
+
+
+class Replayed:
+    """A recording in our own player, drawn at the moments that a test asks for, in order."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self._reached = -1
+
+    def go(self, seconds: float) -> None:
+        """Run on to a moment, 25 frames a second, without pictures."""
+        frame = round(seconds * FPS)
+        steps = f"for (let k = {self._reached + 1}; k <= {frame}; k++) Player.step(k * {1000 // FPS})"
+        self.browser.evaluate(steps)
+        self._reached = frame
+
+    def jump(self, seconds: float) -> None:
+        """Go to a moment in one step."""
+        self.browser.evaluate(f"Player.step({seconds * 1000})")
+
+    def drawn(self) -> bytes:
+        """What is there, as a JPEG."""
+        settle_page(self.browser)
+        data = self.browser.draw(95).picture
+        assert data is not None
+        self.browser.draw(None)
+        return data
+
+    def at(self, seconds: float) -> Picture:
+        """What is there at a moment: rows of pixels, each red, green and blue."""
+        self.go(seconds)
+        return numpy.asarray(Image.open(io.BytesIO(self.drawn())).convert("RGB"), dtype=numpy.int16)
+
+
+@contextmanager
+def replayed(source: bytes | Path, workdir: Path, **options: Any) -> Iterator[Replayed]:
+    """Show a recording with our player."""
+    recording, chosen = load(source), Options(**options)
+    grid = plan(recording, chosen)
+    with start(chosen, workdir, grid.width, grid.height, []) as browser:
+        load_page(browser, recording, grid, chosen)
+        browser.evaluate("Player.begin()")
+        yield Replayed(browser)
 
 
 class PlainReplayer:

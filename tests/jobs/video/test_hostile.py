@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dumbwaiter.jobs.video.browser import Browser, start
+from dumbwaiter.jobs.video.browser import ADDRESS, Browser, start
 from dumbwaiter.jobs.video.export import Video
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import plan
@@ -151,7 +151,7 @@ def test_no_script_of_a_recording_runs(opened: Callable[[Recording], Browser]) -
         recording = Recording(**{**recording.__dict__, "has_canvas": canvas})
         browser = opened(recording)
         assert browser.evaluate("window.PWNED === undefined")
-        assert browser.evaluate("location.href") == "http://replay.invalid/"
+        assert browser.evaluate("location.href") == ADDRESS
 
 
 def test_the_recording_cannot_be_fetched_a_second_time(

@@ -335,10 +335,3 @@ def test_parts_of_a_page_that_are_not_what_they_should_be_do_not_upset_the_reade
         [shown] = json.loads(loaded.events)[1]["data"]["node"]["childNodes"][1]["childNodes"][1]["childNodes"]
         assert isinstance(shown["childNodes"], list)
         assert isinstance(shown["attributes"], dict)
-
-
-def test_pictures_that_move_by_themselves_are_warned_of() -> None:
-    moving = element("img", id=10, src="data:image/gif;base64,AA")
-    assert load(page(moving)).warnings == (
-        "the page may contain animated pictures (GIF, APNG, WebP); those do not move in the video",
-    )

@@ -26,7 +26,8 @@ from dumbwaiter.jobs.video.errors import (
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.processes import end_tree
 
-ADDRESS = "http://replay.invalid/"
+# Nobody is there; browsers take animated pictures apart (ImageDecoder) for trusted origins only, and of this name each is one.
+ADDRESS = "http://replay.localhost/"
 START_SECONDS = 15.0
 PROBE_SECONDS = 2.0
 CLOSE_SECONDS = 0.5

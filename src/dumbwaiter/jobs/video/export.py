@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -186,7 +187,11 @@ def export(
         segments_restored=restored,
         time_map=grid.times.corners(grid.frames, grid.fps),
         timings={name: round(seconds, 3) for name, seconds in timings.items()},
-        warnings=(*recording.warnings, *missing_for(recording.events), *said(ordered)),
+        warnings=(
+            *recording.warnings,
+            *missing_for(recording.events + json.dumps(options.text).encode()),
+            *said(ordered),
+        ),
         refused=tuple(dict.fromkeys(address for part in ordered for address in part.refused)),
         poster=picture,
     )

@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from dumbwaiter.jobs.video.encoder import find_ffmpeg
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import Plan
 from dumbwaiter.jobs.video.recording import Recording
+from dumbwaiter.jobs.video.replay import replay_page
 from dumbwaiter.jobs.video.segments import Segment
 
 # Whoever changes what a picture shows, or how it is encoded, adds one: segments of before are made anew then.
@@ -144,8 +144,6 @@ def key_of(
         for field in fields(options)
         if field.name not in NOT_IN_THE_VIDEO
     }
-    player = files("dumbwaiter.jobs.video")
-    scripts = [player / "player.js", player / "player.css", player / "vendor" / "rrweb.umd.min.cjs"]
     parts = [
         str(METHOD),
         hashlib.sha256(recording.events).hexdigest(),
@@ -155,7 +153,7 @@ def key_of(
         version(str(find_chromium(options.chromium)), "--version"),
         version(str(find_ffmpeg(options.ffmpeg)), "-version"),
         fonts(),
-        *(hashlib.sha256(script.read_bytes()).hexdigest() for script in scripts),
+        hashlib.sha256(replay_page("")).hexdigest(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

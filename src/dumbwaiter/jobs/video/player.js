@@ -1,12 +1,16 @@
-// The replay page: owns the clock, so that nothing moves unless step() says so.
+// The replay page: owns the clock, so that nothing moves unless step() says so. What is covered and what moves by itself have files
+// of their own: masks.js and moving.js.
 "use strict";
 (() => {
   const real = {
     now: performance.now.bind(performance),
     setTimeout: window.setTimeout.bind(window),
   };
-  const CARET_AND_SCROLL =
-    "*, *::before, *::after { caret-animation: manual !important; scroll-behavior: auto !important }";
+  // Carets blink, scrolling takes its time, and a video without scripts has controls that fade, all by the browser's own clock.
+  const STILL = [
+    "*, *::before, *::after { caret-animation: manual !important; scroll-behavior: auto !important }",
+    "video::-webkit-media-controls { display: none !important }",
+  ];
   // One next() call never keeps the browser busy longer than this, so that a cancel is heard in time.
   const SLICE_MS = 200;
   const SETTLE_MS = 2000;
@@ -101,16 +105,57 @@
     return found;
   }
 
+  // The recorded page's documents and shadow roots, which document.querySelectorAll() and getAnimations() do not look into.
   function scopes() {
-    // document.getAnimations() does not look into shadow trees
     for (const root of shadowRoots) if (!root.isConnected) shadowRoots.delete(root);
     const inside = [...shadowRoots].flatMap((root) => documents(root));
-    return [document, ...documents(replayer.iframe.contentDocument), ...inside];
+    return [...documents(replayer.iframe.contentDocument), ...inside];
   }
 
+  function rememberShadowRoots(node) {
+    if (node.shadowRoot) shadowRoots.add(node.shadowRoot);
+    const root = node.getRootNode ? node.getRootNode() : node;
+    if (root.host) shadowRoots.add(root); // one that was attached when its first child came
+  }
+
+  // --- rules of ours, in each document and shadow root ---
+
+  const sheets = new WeakMap();
+  let rules = "";
+
+  function sheetFor(page) {
+    if (!sheets.has(page)) {
+      const sheet = new page.defaultView.CSSStyleSheet();
+      sheet.replaceSync(rules);
+      sheets.set(page, sheet);
+    }
+    return sheets.get(page);
+  }
+
+  // rrweb replaces a document's list of sheets when the recording does, so each changed page is looked at.
+  function adopt(scopes) {
+    for (const scope of scopes) {
+      const sheet = sheetFor(scope.ownerDocument || scope);
+      if (!scope.adoptedStyleSheets.includes(sheet)) scope.adoptedStyleSheets = [sheet, ...scope.adoptedStyleSheets];
+    }
+  }
+
+  // Everything that is ours to move, at this time of the recording: whether an animation moved.
   function seekAnimations(time) {
+    const pages = scopes();
+    showTime(time);
+    if (changed) {
+      adopt(pages);
+      Moving.find(pages, time, stateOf);
+    }
+    const moving = Moving.follow(time);
+    if (moving === 2) changed = true;
+    return seekStyles([document, ...pages], time) || moving === 1;
+  }
+
+  function seekStyles(pages, time) {
     let moved = false;
-    for (const scope of scopes()) {
+    for (const scope of pages) {
       for (const animation of scope.getAnimations()) {
         const known = animationStart.has(animation);
         // a finished one that keeps its last state, or one that the page paused, moves nothing
@@ -133,12 +178,72 @@
   // --- what is not there yet: pictures in data URLs and fonts load in their own time ---
 
   function unfinished() {
-    for (const scope of documents(replayer.iframe.contentDocument)) {
-      for (const image of scope.images) if (!image.complete) return true;
+    if (Moving.waiting()) return true;
+    for (const scope of scopes()) {
+      for (const image of scope.querySelectorAll("img")) if (!image.complete) return true;
       if (scope.body) void scope.body.offsetHeight; // fonts begin to load at layout
       if (scope.fonts && scope.fonts.status === "loading") return true;
     }
     return false;
+  }
+
+  function sleep(milliseconds) {
+    return new Promise((done) => real.setTimeout(done, milliseconds));
+  }
+
+  // What rrweb knows of a video that the recorded page played.
+  function stateOf(video) {
+    const state = replayer.mediaManager.mediaMap.get(video);
+    const meta = replayer.getMirror().getMeta(video);
+    const { loop, rr_mediaLoop: looping = loop !== undefined } = (meta && meta.attributes) || {};
+    if (!state) return { playing: video.autoplay, from: 0, since: null, rate: 1, loop: looping };
+    return {
+      playing: state.isPlaying,
+      from: state.currentTimeAtLastInteraction,
+      since: state.lastInteractionTimeOffset,
+      rate: state.playbackRate,
+      loop: looping,
+    };
+  }
+
+  // --- what is drawn over the page: the recording's time, and a caption ---
+
+  let clock = null;
+
+  function clockTime(time) {
+    const seconds = Math.floor(time / 1000 + 1e-6);
+    const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+    const parts = hours ? [hours, String(minutes).padStart(2, "0")] : [minutes];
+    return [...parts, String(seconds % 60).padStart(2, "0")].join(":");
+  }
+
+  function showTime(time) {
+    if (!clock) return;
+    const text = clockTime(time);
+    if (clock.textContent === text) return;
+    clock.textContent = text;
+    changed = true;
+  }
+
+  function overlay(className, text) {
+    const box = document.createElement("div");
+    box.className = className;
+    box.textContent = text;
+    // the same character has other forms in other languages
+    box.lang = /[\u3040-\u30ff]/.test(text) ? "ja" : /[\uac00-\ud7af]/.test(text) ? "ko" : "zh-CN";
+    document.body.append(box);
+    return box;
+  }
+
+  // A canvas takes colours alone, not the other words that the property allows.
+  function isColour(value) {
+    const brush = document.createElement("canvas").getContext("2d");
+    const painted = ["#000000", "#ffffff"].map((before) => {
+      brush.fillStyle = before;
+      brush.fillStyle = value;
+      return brush.fillStyle;
+    });
+    return CSS.supports("color", value) && painted[0] === painted[1];
   }
 
   // --- placing the page in the picture ---
@@ -168,13 +273,24 @@
   }
 
   window.Player = {
+    // What of these options cannot be, in words; null if all can. To be asked before `load`.
+    fault({ masks, background }) {
+      const wrong = Masks.wrong(masks);
+      if (wrong !== undefined) return `masks: ${JSON.stringify(wrong)} is no CSS selector of elements`;
+      return isColour(background) ? null : `background=${JSON.stringify(background)} is no CSS colour`;
+    },
+
     async load(options) {
-      const events = await (await fetch("events.json")).json();
+      const events = Moving.read(await (await fetch("events.json")).text(), warn);
       takeClock();
       takeTimeline(options.timeline);
       canvases = options.canvas;
       if (!options.cursor) document.body.classList.add("no-cursor");
       if (!options.clicks) document.body.classList.add("no-clicks");
+      document.body.style.background = options.background;
+      if (options.text) overlay("caption", options.text);
+      if (options.clock) clock = overlay("clock", "");
+      rules = `@layer dumbwaiter { ${[...STILL, ...Masks.rules(options.masks)].join("\n")} }`;
       replayer = new rrweb.Replayer(events, {
         root: document.getElementById("root"),
         mouseTail: options.mouseTrail ? { strokeStyle: "#f43f5e" } : false,
@@ -183,8 +299,7 @@
         triggerFocus: true,
         showWarning: true,
         showDebug: false,
-        insertStyleRules: [CARET_AND_SCROLL],
-        plugins: [{ onBuild: (node) => void (node.shadowRoot && shadowRoots.add(node.shadowRoot)) }],
+        plugins: [{ onBuild: rememberShadowRoots }],
         logger: {
           log: silent,
           info: silent,
@@ -237,10 +352,11 @@
       return [last + 1, 0, false];
     },
 
-    // Waits (real time, at most two seconds) for pictures and fonts that are inside the recording.
+    // Waits (real time) for stills of what moves by itself, and at most two seconds for pictures and fonts that are inside the recording.
     async settle() {
+      await Moving.bring(sleep);
       const until = real.now() + SETTLE_MS;
-      while (unfinished() && real.now() < until) await new Promise((done) => real.setTimeout(done, 4));
+      while (unfinished() && real.now() < until) await sleep(4);
     },
 
     // What was warned of since this was last asked, each with how often.

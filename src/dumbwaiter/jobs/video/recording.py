@@ -43,12 +43,6 @@ SHORTEST_REST_MS, LARGEST_LOSS = 1000.0, 0.25
 LONGEST_USUAL_GAP = 60.0
 # Screens have 16 to 10,000 pixels a side; outside of that the picture is a strip or a speck.
 SCREEN_SIDES = range(16, 10_001)
-# Their clocks are the browser's own, which stands still between frames.
-MOVING = {
-    "animated pictures (GIF, APNG, WebP)": (b"data:image/gif", b"data:image/apng", b"data:image/webp"),
-    "SVG animations": (b'"tagName":"animate', b'"tagName":"set"'),
-    "videos": (b"data:video/",),
-}
 # JSON of a page 2,500 elements deep nests twice that, and a little more; C frames of the parser are about 200 bytes each.
 RECURSION = 12_000
 STACK_BYTES = 64 << 20
@@ -171,9 +165,6 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
         what = "1 reference" if dropped == 1 else f"{dropped:,} references"
         warnings.add(f"{what} to things outside the recording left out")
     text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
-    for kind, marks in MOVING.items():
-        if any(mark in text for mark in marks):
-            warnings.add(f"the page may contain {kind}; those do not move in the video")
     first, last = events[0]["timestamp"], events[-1]["timestamp"]
     meta = next(event["data"] for event in events if event["type"] == META)
     size = (int(meta["width"]), int(meta["height"]))

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dumbwaiter.jobs.video.browser import ADDRESS, Browser, Response, nonce, start
-from dumbwaiter.jobs.video.errors import BrowserLost
+from dumbwaiter.jobs.video.errors import BrowserLost, ImpossibleOption
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import Plan
 from dumbwaiter.jobs.video.recording import Recording
@@ -21,6 +21,7 @@ POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline' data:; img-src data: blob:; "
     "font-src data:; media-src data: blob:; connect-src 'self'; frame-src data: blob:; base-uri 'none'; form-action 'none'"
 )
+SCRIPTS = ("vendor/rrweb.umd.min.cjs", "masks.js", "films.js", "drawings.js", "moving.js", "player.js")
 SETTLE_SECONDS = 10.0
 ANIMATION_ONLY = 1
 
@@ -175,7 +176,11 @@ class Replay:
 
 
 def load(browser: Browser, recording: Recording, plan: Plan, options: Options) -> None:
-    """Bring the player and the recording into the page."""
+    """Bring the player and the recording into the page.
+
+    Raises:
+        ImpossibleOption: `options.masks` has something that is no selector, or `options.background` is no colour.
+    """
     browser.show(pages(recording))
     settings = {
         "picture": {"width": plan.width, "height": plan.height, "scale": plan.scale},
@@ -184,7 +189,13 @@ def load(browser: Browser, recording: Recording, plan: Plan, options: Options) -
         "clicks": options.clicks,
         "mouseTrail": options.mouse_trail,
         "canvas": recording.has_canvas if options.canvas is None else options.canvas,
+        "masks": options.masks,
+        "clock": options.clock,
+        "text": options.text,
+        "background": options.background,
     }
+    if fault := browser.evaluate(f"Player.fault({json.dumps(settings)})"):
+        raise ImpossibleOption(fault)
     # building a page of 30 MB takes 2 s here; a slow machine gets its time
     within = options.frame_timeout.total_seconds() + len(recording.events) / 1e6
     browser.evaluate(f"Player.load({json.dumps(settings)})", wait=True, within=within)
@@ -211,7 +222,7 @@ def replay_page(word: str) -> bytes:
     """The page that the player runs in; its scripts carry the word that the policy asks for."""
     here = files("dumbwaiter.jobs.video")
     style = (here / "vendor" / "rrweb.min.css").read_text() + (here / "player.css").read_text()
-    scripts = [(here / "vendor" / "rrweb.umd.min.cjs").read_text(), (here / "player.js").read_text()]
+    scripts = [(here / name).read_text() for name in SCRIPTS]
     whole = [script.replace("</script", "<\\/script") for script in scripts]
     tags = "".join(f'<script nonce="{word}">{script}</script>' for script in whole)
     page = f'<!doctype html><html><head><meta charset="utf-8"><style>{style}</style></head><body><div id="root"></div>'
