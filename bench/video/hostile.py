@@ -19,15 +19,12 @@ from dumbwaiter.jobs.video.replay import load as load_page
 from tests.jobs.video.sessions import CANARY
 
 # Whether any script of theirs ran in any window, and whether the page went elsewhere.
-RAN = (
-    """(function ran(view) {
+RAN = """(function ran(view) {
   try {
     const below = Array.from({ length: view.length }, (_, i) => ran(view[i]));
     return Number("PWNED" in view) + below.reduce((sum, n) => sum + n, 0);
   } catch { return 0; }
-})(window) + Number(location.href !== "%s")"""
-    % ADDRESS
-)
+})(window) + Number(location.href !== "HERE")""".replace("HERE", ADDRESS)
 
 
 class Canary:
