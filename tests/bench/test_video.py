@@ -184,6 +184,7 @@ def test_the_endless_animations_change_no_pixel_in_a_browser(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_an_export_that_is_killed_three_times_ends_with_the_same_pictures(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     out = str(tmp_path / "out.mp4")

@@ -17,6 +17,9 @@ class PatientPool(QueuePool):
     request that waits for a contended key does, makes room for others by an additional one as before.
     """
 
+    # SQLAlchemy names a pool's log after its class: what it has to say is not ours
+    __module__ = QueuePool.__module__
+
     def _do_get(self) -> ConnectionPoolEntry:
         if self.overflow() >= 0:
             try:

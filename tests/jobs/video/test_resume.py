@@ -82,7 +82,15 @@ def test_what_is_kept_is_not_drawn_again(parts: tuple[Video, Path], form: Record
     assert resumed.sha256 == video.sha256
 
 
-@pytest.mark.parametrize("harm", ["bytes", "half", "no file", "words", "list", "another's"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "bytes",
+        "words",
+        "another's",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("half", "no file", "list")),
+    ],
+)
 def test_a_kept_segment_that_is_damaged_is_drawn_again(
     harm: str, parts: tuple[Video, Path], form: Recording, tmp_path: Path
 ) -> None:
