@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dumbwaiter.jobs.video.effort import busy
-from dumbwaiter.jobs.video.errors import ExportCancelled
+from dumbwaiter.jobs.video.errors import ExportCancelled, TooSlow
 from dumbwaiter.jobs.video.fonts import missing_for
 from dumbwaiter.jobs.video.formats import GIF, Container, codec_of, container_of
 from dumbwaiter.jobs.video.joining import as_gif, check, join, take_poster
-from dumbwaiter.jobs.video.kept import Checkpoints, Kept, Made, digest, key_of
+from dumbwaiter.jobs.video.kept import Checkpoints, Made, digest, keeping
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import plan
 from dumbwaiter.jobs.video.recording import Recording
@@ -74,17 +74,6 @@ def never() -> bool:
     return False
 
 
-class Nowhere:
-    """Keeps nothing."""
-
-    def keep(self, name: str, path: Path) -> None:
-        """Nothing is kept."""
-
-    def restore(self, name: str, into: Path) -> bool:
-        """Nothing was kept."""
-        return False
-
-
 def export(
     recording: Recording,
     out: Path,
@@ -123,6 +112,7 @@ def export(
         1012
     """
     began = time.monotonic()
+    cancelled = unless_too_slow(cancelled, options, began)
     container = container_of(out)
     codec_of(container, options)
     grid = plan(recording, options)
@@ -131,12 +121,16 @@ def export(
     workdir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=SEGMENTS_PREFIX, dir=workdir))
     try:
-        # of one segment alone nothing is worth keeping: it is there when the video is
-        if checkpoints is None or len(segments) == 1:
-            kept = Kept(Nowhere(), "", place, container.parts)
-        else:
-            key = key_of(recording, grid, segments, options, out.suffix.lower())
-            kept = Kept(checkpoints, key, place, container.parts)
+        kept = keeping(
+            checkpoints,
+            recording,
+            grid,
+            segments,
+            options,
+            suffix=container.suffix,
+            parts=container.parts,
+            directory=place,
+        )
         made = {segment.number: found for segment in segments if (found := kept.restore(segment))}
         restored = len(made)
 
@@ -153,7 +147,6 @@ def export(
             work,
             parts,
             samples,
-            suffix=out.suffix.lower(),
             place=place,
             progress=progress,
             cancelled=cancelled,
@@ -197,6 +190,20 @@ def export(
     )
 
 
+def unless_too_slow(cancelled: Callable[[], bool], options: Options, began: float) -> Callable[[], bool]:
+    """The same question, which raises TooSlow once `options.wall_limit` is over."""
+    limit = options.wall_limit
+    if limit is None:
+        return cancelled
+
+    def asked() -> bool:
+        if time.monotonic() - began > limit.total_seconds():
+            raise TooSlow(f"the export took longer than the allowed {limit}")
+        return cancelled()
+
+    return asked
+
+
 def render(
     work: Work,
     segments: Sequence[Segment],
@@ -228,7 +235,6 @@ def finish(
     parts: Sequence[tuple[Path, float]],
     samples: int,
     *,
-    suffix: str,
     place: Path,
     progress: Callable[[float, str], None],
     cancelled: Callable[[], bool],
@@ -246,7 +252,7 @@ def finish(
     check(joined, work.plan, samples, container=work.container, options=work.options, ask=ask)
     if work.container is not GIF:
         return joined
-    gif = place / f"whole{suffix}"
+    gif = place / f"whole{work.container.suffix}"
     as_gif(joined, work.plan, work.options, gif, ask)
     check(gif, work.plan, samples, container=work.container, options=work.options, ask=ask)
     return gif

@@ -117,6 +117,39 @@ class Kept:
         return made
 
 
+class Nowhere:
+    """Keeps nothing."""
+
+    def keep(self, name: str, path: Path) -> None:
+        """Nothing is kept."""
+
+    def restore(self, name: str, into: Path) -> bool:
+        """Nothing was kept."""
+        return False
+
+
+def keeping(
+    checkpoints: Checkpoints | None,
+    recording: Recording,
+    plan: Plan,
+    segments: Sequence[Segment],
+    options: Options,
+    *,
+    suffix: str,
+    parts: str,
+    directory: Path,
+) -> Kept:
+    """Where the segments of this video are kept; `suffix` is the video's, `parts` that of its segments.
+
+    Raises:
+        ChromiumMissing, EncoderMissing
+    """
+    # of one segment alone nothing is worth keeping: it is there when the video is
+    if checkpoints is None or len(segments) == 1:
+        return Kept(Nowhere(), "", directory, parts)
+    return Kept(checkpoints, key_of(recording, plan, segments, options, suffix), directory, parts)
+
+
 def read(said: Path, key: str) -> Made | None:
     """What a file says of a segment, if it is of the video with this key."""
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from dumbwaiter.jobs.video.browser import Browser
 from dumbwaiter.jobs.video.effort import Effort
 from dumbwaiter.jobs.video.encoder import Encoder
-from dumbwaiter.jobs.video.errors import ExportCancelled, MemoryExceeded, TooSlow
+from dumbwaiter.jobs.video.errors import ExportCancelled, MemoryExceeded
 from dumbwaiter.jobs.video.formats import Container
 from dumbwaiter.jobs.video.joining import check
 from dumbwaiter.jobs.video.kept import Made, digest, synced
@@ -58,9 +58,10 @@ class Household:
         self.first_picture: float | None = None
 
     def browser(self, browser: Browser) -> None:
-        """One more browser."""
+        """One more browser. Raises as `check` does: it may have been started when the others were being ended."""
         with self._lock:
             self._browsers.append(browser)
+        self.check()
 
     def encoder(self, encoder: Encoder) -> None:
         """One more encoder."""
@@ -203,34 +204,30 @@ def draw(
     """Have all shares drawn; `progress` is told the fraction that is done, ten times a second, on the caller's own thread.
 
     Raises:
-        ExportCancelled: `cancelled` said so. TooSlow: `Options.wall_limit` is over. MemoryExceeded.
+        ExportCancelled: `cancelled` said so. MemoryExceeded.
         BrowserLost, EncoderFailed, PlayerFailed: as the first slice that failed.
     """
     house = Household(work.options)
-    limit = work.options.wall_limit
-    deadline = None if limit is None else time.monotonic() + limit.total_seconds()
     slices = [Slice(work, share, house) for share in shares]
     total = sum(share.weight for share in shares)
     with MemoryWatch(house.pids, work.options.max_memory, house.kill):
         try:
             for one in slices:
                 one.thread.start()
-            while any(one.thread.is_alive() for one in slices) and not any(one.error for one in slices):
+            while (alive := [one for one in slices if one.thread.is_alive()]) and not any(
+                one.error for one in slices
+            ):
                 if cancelled():
                     raise ExportCancelled("the export was cancelled")
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TooSlow(f"the export took longer than the allowed {limit}")
                 progress(sum(one.share.weight * one.fraction for one in slices) / total)
-                next(one for one in slices if one.thread.is_alive() or one is slices[-1]).thread.join(
-                    LOOK_SECONDS
-                )
+                alive[0].thread.join(LOOK_SECONDS)
         finally:
             house.stop.set()
             end([one.thread for one in slices if one.thread.ident is not None], house)
     # those that were stopped because of another are not what went wrong
     failed = [one.error for one in slices if one.error is not None]
-    for error in sorted(failed, key=lambda error: isinstance(error, ExportCancelled)):
-        raise error
+    if failed:
+        raise min(failed, key=lambda error: isinstance(error, ExportCancelled))
     progress(1.0)
     return house
 
