@@ -114,3 +114,18 @@ def test_the_page_carries_only_scripts_of_our_own(form: Recording) -> None:
 
 def test_this_machine_can_draw_chinese_and_emoji() -> None:
     assert missing_fonts() == []
+
+
+def test_a_browser_gets_nothing_secret_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DATABASE_URL", "DUMBWAITER_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("LC_TIME", "C.UTF-8")
+    # the last three lines of what it says are told
+    tells = program(tmp_path / "chrome", "env | grep -c canary >&2; env | grep LC_TIME >&2; exit 1")
+
+    with pytest.raises(ChromiumMissing) as refused:
+        start(Options(chromium=tells), tmp_path / "work", 640, 360, [])
+
+    assert "0 | LC_TIME=C.UTF-8" in str(refused.value)

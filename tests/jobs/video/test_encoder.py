@@ -190,6 +190,19 @@ def test_an_encoder_that_exits_at_once_is_reported_with_its_words(tmp_path: Path
         encode(tmp_path / "out.mp4", options)
 
 
+def test_an_encoder_gets_nothing_secret_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUMBWAITER_DATABASE_URL", "canary")
+    monkeypatch.setenv("LC_TIME", "C.UTF-8")
+    written = tmp_path / "environment"
+    with pytest.raises(EncoderFailed):
+        encode(tmp_path / "out.mp4", Options(ffmpeg=stand_in(tmp_path, f"env >{written}; exit 3")))
+
+    assert "canary" not in written.read_text()
+    assert "LC_TIME=C.UTF-8" in written.read_text()
+
+
 def test_an_encoder_that_never_reads_or_never_exits_is_ended(tag: Tag, tmp_path: Path) -> None:
     options = Options(ffmpeg=stand_in(tmp_path, "exec sleep 60"), encoder_timeout=timedelta(seconds=1))
     with pytest.raises(EncoderFailed, match="did nothing for 1 s"):

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from dumbwaiter.jobs.video.errors import ChromiumMissing
+from dumbwaiter.jobs.video.processes import environment
 
 VARIABLE = "DUMBWAITER_CHROMIUM"
 HEADLESS_SHELLS = ("chromium-headless-shell", "chrome-headless-shell", "headless_shell")
@@ -254,15 +255,15 @@ def launch(
             stderr=stderr,
             pass_fds=(orders, answers),
             start_new_session=True,
-            env=environment(profile),
+            env=environment_in(profile),
             cwd=profile,
         )
 
 
-def environment(profile: Path) -> dict[str, str]:
-    """Ours, with everything that a browser writes on its own led into the profile."""
+def environment_in(profile: Path) -> dict[str, str]:
+    """What it needs of ours, with everything that a browser writes on its own led into the profile."""
     temporary = str(profile / "tmp")
     changes = {"HOME": str(profile), "XDG_CONFIG_HOME": str(profile), "XDG_CACHE_HOME": str(profile)}
     if len(temporary) <= LONGEST_TEMPORARY:
         changes["TMPDIR"] = temporary
-    return {**os.environ, **changes}
+    return {**environment(), **changes}

@@ -20,7 +20,7 @@ from dumbwaiter.jobs.video.errors import EncoderFailed, EncoderMissing, EncoderS
 from dumbwaiter.jobs.video.formats import CONTAINERS, ENCODERS, MP4, Container, encoder_words
 from dumbwaiter.jobs.video.options import Codec, Options
 from dumbwaiter.jobs.video.plan import Plan
-from dumbwaiter.jobs.video.processes import end_tree
+from dumbwaiter.jobs.video.processes import end_tree, environment
 
 VARIABLE = "DUMBWAITER_FFMPEG"
 INSTALL = (
@@ -142,6 +142,7 @@ class Encoder:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                env=environment(),
             )
         except OSError as error:
             raise EncoderMissing(f"FFmpeg does not start: {error}; {INSTALL}") from None

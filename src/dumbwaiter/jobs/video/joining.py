@@ -21,7 +21,7 @@ from dumbwaiter.jobs.video.formats import (
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import Plan
-from dumbwaiter.jobs.video.processes import end_tree
+from dumbwaiter.jobs.video.processes import end_tree, environment
 
 WAIT_SECONDS = 0.1
 # Copying gigabytes, and a palette of an hour, take their time; a program that says nothing for so long has stopped.
@@ -148,6 +148,7 @@ def run(words: list[str], options: Options, ask: Ask) -> dict[str, str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=environment(),
         )
     except OSError as error:
         raise EncoderMissing(f"FFmpeg does not start: {error}") from None

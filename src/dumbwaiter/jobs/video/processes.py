@@ -17,6 +17,24 @@ import psutil
 
 SAMPLE_SECONDS = 0.5
 END_SECONDS = 5.0
+# What a browser and an encoder need of our environment, by name and by how names begin. Nothing else goes in: they read what strangers
+# made, and what connects to databases and storage often stands there.
+NEEDED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "DUMBWAITER_TAG"}
+)
+NEEDED_BEGINNINGS = ("LC_", "LD_", "DYLD_", "XDG_", "FONTCONFIG_", "FAKETIME", "NIX_", "SNAP")
+
+
+def environment() -> dict[str, str]:
+    """What programs that handle recordings are given of our environment: nothing that is secret.
+
+    `DUMBWAITER_TAG` is by what a worker finds those that outlived their task.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in NEEDED or name.startswith(NEEDED_BEGINNINGS)
+    }
 
 
 class Told(SystemExit):

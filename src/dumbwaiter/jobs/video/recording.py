@@ -161,9 +161,8 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
     check_times(events, len(entries), warnings)
     events = with_viewport(events, viewport, warnings)
     dropped = sanitise(events)
-    if dropped:
-        what = "1 reference" if dropped == 1 else f"{dropped:,} references"
-        warnings.add(f"{what} to things outside the recording left out")
+    if dropped.count:
+        warnings.add(str(dropped))
     text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
     first, last = events[0]["timestamp"], events[-1]["timestamp"]
     meta = next(event["data"] for event in events if event["type"] == META)

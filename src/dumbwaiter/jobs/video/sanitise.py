@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from dumbwaiter.jobs.video.errors import TooDeep
@@ -32,32 +34,55 @@ HREF_LOADS = {
 }
 FRAMES = {"iframe", "frame", "object", "embed", "portal", "fencedframe"}
 INSIDE = ("data:", "#")
+# So many of what is left out are named, and not at any length.
+MOST_NAMED, LONGEST_NAMED = 5, 120
+ADDRESS = re.compile(r"(https?:)?//\S+", re.IGNORECASE)
 
 
-def sanitise(events: list[dict[str, Any]]) -> int:
-    """Drop external targets of loading elements, refreshes and base addresses, in place.
+@dataclass
+class Dropped:
+    """What was taken out: how much of it, and the first few of its addresses."""
 
-    Style sheets keep their `url(…)`: the browser's own wall answers those at once. Returns how many targets were dropped.
+    count: int = 0
+    addresses: dict[str, None] = field(default_factory=dict)
+
+    def add(self, targets: Iterable[object]) -> None:
+        for target in targets:
+            self.count += 1
+            if len(self.addresses) < MOST_NAMED and isinstance(target, str) and ADDRESS.match(target):
+                self.addresses[target[:LONGEST_NAMED]] = None
+
+    def __str__(self) -> str:
+        what = "1 reference" if self.count == 1 else f"{self.count:,} references"
+        named = ", ".join(self.addresses)
+        more = ", …" if self.count > len(self.addresses) else ""
+        return f"{what} to things outside the recording left out" + (f": {named}{more}" if named else "")
+
+
+def sanitise(events: list[dict[str, Any]]) -> Dropped:
+    """Drop external targets of loading elements, refreshes and base addresses, in place; tells what was dropped.
+
+    Style sheets keep their `url(…)`: the browser's own wall answers those at once.
 
     Raises:
         TooDeep: the page is nested deeper than a browser can lay out.
     """
     tags: dict[int, str] = {}
-    dropped = 0
+    dropped = Dropped()
     for event in events:
         for node in nodes(event):
             if isinstance(node.get("id"), int) and isinstance(node.get("tagName"), str):
                 tags[node["id"]] = node["tagName"].lower()
-            dropped += clean_element(node)
+            dropped.add(clean_element(node))
         for change in attribute_changes(event):
             number = change.get("id")
             tag = tags.get(number, "") if isinstance(number, int) else ""
-            dropped += clean_attributes(tag, change["attributes"], changing=True)
+            dropped.add(clean_attributes(tag, change["attributes"], changing=True))
     return dropped
 
 
 def nodes(event: dict[str, Any]) -> Iterator[Node]:
-    """Every serialised node that an event brings."""
+    """Every serialised node that an event brings, in the order of the page."""
     data = event["data"]
     if event["type"] == FULL_SNAPSHOT:
         roots = [data["node"]]
@@ -72,7 +97,7 @@ def nodes(event: dict[str, Any]) -> Iterator[Node]:
             raise TooDeep(f"the recorded page is nested more than {MAX_DEPTH:,} elements deep")
         complete_node(node)
         yield node
-        waiting.extend((child, depth + 1) for child in node.get("childNodes", ()))
+        waiting.extend((child, depth + 1) for child in reversed(node.get("childNodes", ())))
 
 
 def complete_node(node: Node) -> None:
@@ -93,24 +118,26 @@ def attribute_changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from data["attributes"]
 
 
-def clean_element(node: Node) -> int:
-    """Clean one node; anything that is no element is left as it is."""
+def clean_element(node: Node) -> list[object]:
+    """Clean one node, and tell what went; anything that is no element is left as it is."""
     attributes = node.get("attributes")
     tag = node.get("tagName")
     if node.get("type") != ELEMENT or not isinstance(attributes, dict) or not isinstance(tag, str):
-        return 0
+        return []
     return clean_attributes(tag.lower(), attributes, changing=False)
 
 
-def clean_attributes(tag: str, attributes: dict[str, Any], *, changing: bool) -> int:
-    """Remove the attributes of one element that load something; a change of one becomes its removal."""
-    unwanted = [name for name, value in attributes.items() if loads(tag, name.lower(), value, attributes)]
+def clean_attributes(tag: str, attributes: dict[str, Any], *, changing: bool) -> list[object]:
+    """Remove the attributes of one element that load something; a change of one becomes its removal. Returns their values."""
+    unwanted = {
+        name: value for name, value in attributes.items() if loads(tag, name.lower(), value, attributes)
+    }
     for name in unwanted:
         if changing:
             attributes[name] = None
         else:
             del attributes[name]
-    return len(unwanted)
+    return list(unwanted.values())
 
 
 def loads(tag: str, name: str, value: object, attributes: dict[str, Any]) -> bool:
