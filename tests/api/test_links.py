@@ -136,13 +136,30 @@ def test_a_browser_that_opens_a_link_gets_a_page_with_the_downloads_and_a_progra
     page, bare = owned_client.get(link, headers=BROWSER), owned_client.get(link)
 
     assert (page.status_code, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert (page.headers["Referrer-Policy"], page.headers["Vary"]) == ("no-referrer", "Accept")
+    assert (page.headers["Referrer-Policy"], page.headers["Vary"]) == (
+        "no-referrer",
+        "Accept, Accept-Language",
+    )
     assert "<h1>It is ready</h1>" in page.text
     assert "a &lt;b&gt;bold name.bin" in page.text
     assert "<script" not in page.text
     [address] = re.findall(r'href="([^"]+)"', page.text)
     assert owned_client.get(address, headers=BROWSER).content == BYTES
     assert bare.headers["Content-Type"] == "application/json"
+
+
+def test_the_page_speaks_the_language_that_the_browser_likes_best(
+    owned_client: httpx.Client, waiter: Dumbwaiter
+) -> None:
+    link = waiter.link(made(owned_client, name="报告.bin"), base="/jobs")
+    chinese = BROWSER | {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}
+    page = owned_client.get(link, headers=chinese).text
+    unknown = owned_client.get("/jobs/links/nonsense", headers=chinese).text
+
+    assert '<html lang="zh-CN">' in page
+    assert "<h1>已就绪</h1>" in page
+    assert ">下载 报告.bin</a>" in page
+    assert "<p>没有这样的链接。</p>" in unknown
 
 
 def test_the_page_of_a_link_looks_again_until_the_end(owned_client: httpx.Client, waiter: Dumbwaiter) -> None:

@@ -36,7 +36,14 @@ def studio(tmp_path: Path) -> Stove:
 
     @studio.waiter.task("video-export", http=True, retry=Retry(max_retries=0))
     def video_export(
-        ctx: TaskContext, recording: str | Upload, *, fps: int = 25, max_side: int = 1920, speed: float = 1
+        ctx: TaskContext,
+        recording: str | Upload,
+        *,
+        fps: int = 25,
+        max_side: int = 1920,
+        speed: float = 1,
+        max_gap_seconds: float | None = None,
+        format: str = "mp4",
     ) -> dict[str, Any]:
         ctx.progress(0.0, step="reading")
         studio.wait(ctx, "half")
@@ -128,6 +135,20 @@ def test_each_choice_of_size_rate_and_speed_is_a_video_of_its_own(tab: Page, stu
     small, plain = studio.waiter.find(task_type="video-export")
     assert plain.payload["recording"] == "sample:tour"
     assert (small.payload["max_side"], small.payload["fps"], small.payload["speed"]) == (640, 25, 4)
+    assert small.payload.get("max_gap_seconds") is None
+
+
+def test_pauses_can_be_shortened_and_the_kind_of_file_chosen(tab: Page, studio: Stove) -> None:
+    for gate in ("half", "done"):
+        studio.gates[gate].set()
+    making = tab.locator("#button")
+    tab.get_by_role("radio", name="2 s at most").check()
+    tab.get_by_role("radio", name="GIF").check()
+    button(making, "Export video").click()
+    expect(headline(making)).to_have_text("Ready")
+
+    (asked,) = studio.waiter.find(task_type="video-export")
+    assert (asked.payload["max_gap_seconds"], asked.payload["format"]) == (2, "gif")
 
 
 def test_a_recording_of_ones_own_plays_before_it_is_sent_and_is_uploaded_by_the_button(

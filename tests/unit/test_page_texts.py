@@ -5,7 +5,9 @@ from importlib.resources import files
 
 import pytest
 
-from dumbwaiter.dashboard.texts import CHINESE, ENGLISH, SCRIPT, language_of
+from dumbwaiter.api import linktexts
+from dumbwaiter.dashboard.texts import CHINESE, ENGLISH, SCRIPT
+from dumbwaiter.languages import language_of
 
 
 def test_both_languages_say_the_same_things_and_all_of_them_are_used() -> None:
@@ -29,6 +31,12 @@ def test_both_languages_say_the_same_things_and_all_of_them_are_used() -> None:
 
     assert set(CHINESE) == set(ENGLISH) == said | set(SCRIPT) | phases
     assert set(re.findall(r"\btexts\.(\w+)", script)) == set(SCRIPT)
+
+
+def test_both_languages_of_a_links_page_say_the_same_things() -> None:
+    assert {name: words.count("{") for name, words in linktexts.CHINESE.items()} == {
+        name: words.count("{") for name, words in linktexts.ENGLISH.items()
+    }
 
 
 @pytest.mark.parametrize(

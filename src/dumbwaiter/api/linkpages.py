@@ -8,6 +8,7 @@ from functools import cache
 from fastapi import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dumbwaiter.api.linktexts import TAGS, TEXTS
 from dumbwaiter.api.models import FileView, SharedView
 from dumbwaiter.api.refusals import Refusal
 
@@ -15,23 +16,14 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 # How often a page looks again that shows work going on, in seconds.
 LOOK_AGAIN = 5
 
-HEADLINES = {
-    "queued": "It waits for its turn",
-    "scheduled": "It has not begun yet",
-    "retrying": "Something went wrong; it will be tried again",
-    "running": "It is being made",
-    "cancelling": "It is being stopped",
-    "success": "It is ready",
-    "failed": "It could not be made",
-    "cancelled": "It was cancelled",
-}
+Texts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FileLine:
     """A download as the page shows it."""
 
-    name: str
+    words: str
     url: str
     about: str
 
@@ -55,40 +47,44 @@ def weighed(part: str) -> tuple[str, float]:
     return kind, 1.0
 
 
-def task_page(view: SharedView, headers: Mapping[str, str]) -> Response:
+def task_page(view: SharedView, language: str, headers: Mapping[str, str]) -> Response:
     """How the task stands, in words, with its downloads; it looks again by itself until the end."""
-    working = view.finished_at is None
+    working, texts = view.finished_at is None, TEXTS[language]
     return page(
-        HEADLINES[view.phase],
-        sentences_of(view),
+        texts[view.phase],
+        sentences_of(view, texts),
+        language,
         headers=headers,
-        files=[line_of(file) for file in view.files],
-        until=f"This link is good until {moment(view.link_expires_at)}.",
+        files=[line_of(file, texts) for file in view.files],
+        until=texts["until"].format(moment=moment(view.link_expires_at)),
         again=LOOK_AGAIN if working else None,
     )
 
 
-def sentences_of(view: SharedView) -> list[str]:
+def sentences_of(view: SharedView, texts: Texts) -> list[str]:
     """What there is to say below the headline."""
     if view.phase == "running":
         step = f", {view.current_step}" if view.current_step else ""
         said = [f"{view.progress_percentage:.0f} %{step}."]
         return said if view.message is None else [*said, view.message]
     if view.phase == "scheduled":
-        return [f"It begins at {moment(view.run_at)}."]
+        return [texts["begins"].format(moment=moment(view.run_at))]
     if view.phase == "failed" and view.user_message:
         return [view.user_message]
     if view.phase == "success" and view.expired_files:
-        gone = "A file was" if view.expired_files == 1 else f"{view.expired_files} files were"
-        return [f"{gone} kept for a while and removed."]
+        count = view.expired_files
+        return [texts["expired_one" if count == 1 else "expired"].format(count=count)]
     return []
 
 
-def refusal_page(refusal: Refusal, headers: Mapping[str, str]) -> Response:
+def refusal_page(refusal: Refusal, language: str, headers: Mapping[str, str]) -> Response:
     """Why there is nothing to see, as a sentence."""
+    kind = {404: "not_here", 410: "not_any_more"}.get(refusal.status, "not_now")
+    texts = TEXTS[language]
     return page(
-        "Not here" if refusal.status == 404 else "Not any more" if refusal.status == 410 else "Not now",
-        [refusal.detail],
+        texts[kind],
+        [texts[f"why_{kind}"] or refusal.detail],
+        language,
         headers={**refusal.headers, **headers},
         status=refusal.status,
     )
@@ -97,6 +93,7 @@ def refusal_page(refusal: Refusal, headers: Mapping[str, str]) -> Response:
 def page(
     headline: str,
     sentences: Sequence[str],
+    language: str,
     *,
     headers: Mapping[str, str],
     status: int = 200,
@@ -107,9 +104,16 @@ def page(
     text = (
         templates()
         .get_template("link.html")
-        .render(headline=headline, sentences=sentences, files=files, until=until, again=again)
+        .render(
+            headline=headline,
+            sentences=sentences,
+            files=files,
+            until=until,
+            again=again,
+            language=TAGS[language],
+        )
     )
-    headers = {**headers, "Content-Security-Policy": POLICY, "Vary": "Accept"}
+    headers = {**headers, "Content-Security-Policy": POLICY, "Vary": "Accept, Accept-Language"}
     return Response(text, status, headers, media_type="text/html")
 
 
@@ -123,9 +127,11 @@ def templates() -> Environment:
     )
 
 
-def line_of(file: FileView) -> FileLine:
-    until = "" if file.expires_at is None else f", kept until {moment(file.expires_at)}"
-    return FileLine(file.name, file.url, f"{size(file.size)}{until}")
+def line_of(file: FileView, texts: Texts) -> FileLine:
+    about = [size(file.size)]
+    if file.expires_at is not None:
+        about.append(texts["kept"].format(moment=moment(file.expires_at)))
+    return FileLine(texts["download"].format(name=file.name), file.url, ", ".join(about))
 
 
 def size(count: int) -> str:

@@ -15,6 +15,7 @@ from dumbwaiter.api.models import SharedView, TaskView
 from dumbwaiter.api.problems import ProblemRoute, problems
 from dumbwaiter.api.refusals import Refusal
 from dumbwaiter.app import Dumbwaiter
+from dumbwaiter.languages import language_of
 from dumbwaiter.links import Grant, Links
 from dumbwaiter.task import Task
 
@@ -35,7 +36,7 @@ class LinkRoute(ProblemRoute):
 
     def refuse(self, request: Request, refusal: Refusal) -> Response:
         if wants_page(request.headers.get("accept", "")):
-            return refusal_page(refusal, DISCREET)
+            return refusal_page(refusal, language_of(request.headers.get("accept-language")), DISCREET)
         return super().refuse(request, refusal)
 
 
@@ -76,7 +77,7 @@ def shared_routes(waiter: Dumbwaiter) -> APIRouter:
         [look] = looks(waiter, [task])
         view = shared_view(look.view(""), grant, request.url.path)
         if wants_page(request.headers.get("accept", "")):
-            return task_page(view, DISCREET)
+            return task_page(view, language_of(request.headers.get("accept-language")), DISCREET)
         headers = DISCREET | {"Vary": "Accept"}
         return Response(view.model_dump_json(), headers=headers, media_type="application/json")
 

@@ -19,6 +19,10 @@ ENGLISH = {
     "full": "Full",
     "rate": "Frames a second",
     "speed": "Speed",
+    "pauses": "Pauses",
+    "all": "As they were",
+    "at_most": "2 s at most",
+    "format": "File",
     "choose": "Choose a recording",
     "recordings": "Recordings",
     "own": "A recording of your own",
@@ -68,6 +72,10 @@ CHINESE = {
     "full": "原尺寸",
     "rate": "每秒帧数",
     "speed": "速度",
+    "pauses": "停顿",
+    "all": "保留",
+    "at_most": "最多 2 秒",
+    "format": "文件格式",
     "choose": "选择录制",
     "recordings": "录制列表",
     "own": "您自己的录制",
@@ -102,30 +110,3 @@ CHINESE = {
 TEXTS: Mapping[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 # What page.js says.
 SCRIPT = ("play", "pause", "video_of", "yours", "unseen", "broken", "once_more")
-
-
-def language_of(accept: str | None) -> str:
-    """The language of TEXTS that an Accept-Language header likes best; English where it names none of them.
-
-    Example:
-        >>> language_of("fr, zh-CN;q=0.9, en;q=0.8")
-        'zh'
-    """
-    best, most = "en", 0.0
-    for choice in (accept or "").split(","):
-        tag, _, weight = choice.partition(";")
-        name, liked = tag.strip().lower().partition("-")[0], quality(weight)
-        if name in TEXTS and liked > most:
-            best, most = name, liked
-    return best
-
-
-def quality(weight: str) -> float:
-    """The number of `q=0.8`; 1 where there is none, 0 for what is no number."""
-    name, _, number = weight.strip().partition("=")
-    if not name:
-        return 1.0
-    try:
-        return float(number) if name.strip() == "q" else 0.0
-    except ValueError:
-        return 0.0

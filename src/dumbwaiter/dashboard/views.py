@@ -19,8 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dumbwaiter import component
 from dumbwaiter.app import Dumbwaiter
-from dumbwaiter.dashboard.texts import SCRIPT, TEXTS, language_of
+from dumbwaiter.dashboard.texts import SCRIPT, TEXTS
 from dumbwaiter.errors import StoreError
+from dumbwaiter.languages import language_of
 from dumbwaiter.task import Status, Task
 
 log = logging.getLogger("dumbwaiter")

@@ -96,7 +96,8 @@ function begin() {
   }
 
   function wanted() {
-    const given = Object.fromEntries([...new FormData(options)].map(([name, value]) => [name, Number(value)]));
+    // What has no value is as it is without a choice.
+    const given = Object.fromEntries([...new FormData(options)].filter(([, value]) => value).map(([name, value]) => [name, Number(value) || value]));
     const usual = [...options.elements].every((input) => input.tagName !== "INPUT" || input.checked === input.defaultChecked);
     Object.assign(button, {
       type: chosen.type, ariaLabel: chosen.name, file: chosen.file ?? null, arguments: usual ? chosen.arguments : { ...chosen.arguments, ...given },
