@@ -199,6 +199,7 @@ def test_a_picture_of_thirty_megabytes_becomes_a_video(make: Callable[..., Video
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_a_million_mouse_points_become_a_video(make: Callable[..., Video]) -> None:
     events = json.loads(page(element("p", text("moving", 10), id=9), seconds=2.0))
     first = events[0]["timestamp"]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_segments_joined_show_what_one_piece_shows(parts: tuple[Video, Path], fo
     whole, joined = decode(form_video.path), decode(video.path)
     assert len(whole) == len(joined) == video.frames
     assert max(abs(one - other).mean() for one, other in zip(whole, joined, strict=True)) < 1.5
+
+
+def test_what_several_keep_under_one_name_is_whole(tmp_path: Path) -> None:
+    kept = InDirectory(tmp_path / "kept")
+    sources = [tmp_path / letter for letter in "abcd"]
+    for source in sources:
+        source.write_bytes(source.name.encode() * 1_000_000)
+
+    def keep(source: Path) -> set[int]:
+        found: set[int] = set()
+        for _ in range(10):
+            kept.keep("segment", source)
+            assert kept.restore("segment", source.with_suffix(".back"))
+            found.add(len(set(source.with_suffix(".back").read_bytes())))
+        return found
+
+    with ThreadPoolExecutor(len(sources)) as pool:
+        assert set().union(*pool.map(keep, sources)) == {1}
+    assert [path.name for path in kept.path.iterdir()] == ["segment"]
 
 
 def test_what_is_kept_is_not_drawn_again(parts: tuple[Video, Path], form: Recording, tmp_path: Path) -> None:

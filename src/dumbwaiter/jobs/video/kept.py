@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -51,11 +52,13 @@ class InDirectory:
     path: Path
 
     def keep(self, name: str, path: Path) -> None:
-        """Copy the file there, and wait until it is on the disk."""
+        """Copy the file there, and wait until it and its name are on the disk."""
         self.path.mkdir(parents=True, exist_ok=True)
-        part = self.path / f"{name}.part"
+        # another export may keep the same here
+        part = self.path / f"{name}.{os.getpid()}-{threading.get_ident()}.part"
         shutil.copyfile(path, part)
         synced(part).replace(self.path / name)
+        sync_names(self.path)
 
     def restore(self, name: str, into: Path) -> bool:
         """Copy the file back."""
@@ -223,3 +226,15 @@ def synced(path: Path) -> Path:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return path
+
+
+def sync_names(directory: Path) -> None:
+    """Have the names in a directory on the disk; where a directory cannot be opened (Windows), they take their time."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -22,13 +22,15 @@ from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import Plan
 from dumbwaiter.jobs.video.processes import MemoryWatch
 from dumbwaiter.jobs.video.recording import Recording
-from dumbwaiter.jobs.video.replay import Replay
+from dumbwaiter.jobs.video.replay import Picture, Replay
 from dumbwaiter.jobs.video.segments import Segment, Share
 
 # So often the caller is told how far it is, and asked whether to go on.
 LOOK_SECONDS = 0.1
 # A frame is drawn, and an encoder ended, in less.
 GRACE_SECONDS = 0.5
+# So many pictures wait in memory, a tenth of a megabyte each, for the file before to be kept.
+MOST_WAITING = 50
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,14 @@ class Slice:
             ThreadPoolExecutor(1, "dumbwaiter-encoded") as closer,
             contextlib.ExitStack() as encoders,
         ):
-            closing: Future[None] | None = None
+            kept: Future[None] = Future()
+            kept.set_result(None)
             for segment in self.share.segments:
                 self._segment = segment
-                encoder = encoders.enter_context(self._encoder(segment))
-                pictures = self._draw(replay, segment, encoder)
+                encoder, pictures = self._draw(replay, segment, kept, encoders)
                 self._before += segment.frames
-                if closing is not None:
-                    closing.result()
-                closing = closer.submit(self._close, encoder, segment, pictures, *replay.said())
-            if closing is not None:
-                closing.result()
+                kept = closer.submit(self._close, encoder, segment, pictures, *replay.said())
+            kept.result()
         self.fraction = 1.0
 
     def _encoder(self, segment: Segment) -> Encoder:
@@ -149,15 +148,33 @@ class Slice:
         house.encoder(encoder)
         return encoder
 
-    def _draw(self, replay: Replay, segment: Segment, encoder: Encoder) -> list[tuple[int, str]]:
-        """Every picture of a segment goes to its encoder."""
-        pictures = []
+    def _draw(
+        self, replay: Replay, segment: Segment, before: Future[None], encoders: contextlib.ExitStack
+    ) -> tuple[Encoder, list[tuple[int, str]]]:
+        """Every picture of a segment goes to its encoder.
+
+        That is started once the segment before is kept, so that a crash costs one segment; the first pictures wait for it.
+        """
+        shown: list[tuple[int, str]] = []
+        waiting: list[Picture] = []
+        encoder: Encoder | None = None
         for picture in replay.pictures(segment):
             if self._household.first_picture is None:
                 self._household.first_picture = time.monotonic()
-            encoder.put(picture.frame - segment.first, picture.data)
-            pictures.append((picture.frame, hashlib.sha256(picture.data).hexdigest()))
-        return pictures
+            shown.append((picture.frame, hashlib.sha256(picture.data).hexdigest()))
+            waiting.append(picture)
+            if before.done() or len(waiting) >= MOST_WAITING:
+                encoder = encoder or self._encoder_after(before, segment, encoders)
+                hand_over(waiting, segment, encoder)
+        encoder = encoder or self._encoder_after(before, segment, encoders)
+        hand_over(waiting, segment, encoder)
+        return encoder, shown
+
+    def _encoder_after(
+        self, before: Future[None], segment: Segment, encoders: contextlib.ExitStack
+    ) -> Encoder:
+        before.result()
+        return encoders.enter_context(self._encoder(segment))
 
     def _close(
         self,
@@ -188,6 +205,13 @@ class Slice:
         self._household.check()
         frames = self._before + frame - self._segment.first
         self.fraction = self._effort.done(frames, frames, time.monotonic() - self._began)
+
+
+def hand_over(waiting: list[Picture], segment: Segment, encoder: Encoder) -> None:
+    """Give an encoder the pictures that waited for it."""
+    for picture in waiting:
+        encoder.put(picture.frame - segment.first, picture.data)
+    waiting.clear()
 
 
 def unfinished(path: Path) -> Path:
