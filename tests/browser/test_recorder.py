@@ -118,6 +118,15 @@ def test_where_masking_is_off_what_is_secret_is_masked_all_the_same(studio: Stud
         assert plain.encode() in whole, plain
 
 
+def test_further_selectors_unmask_nothing_that_the_page_has_marked(studio: Studio, tab: Page) -> None:
+    started(tab, mask="h1", block="#free")
+    typed(tab)
+    whole = studio.recorded(stopped(tab))
+
+    for secret in (*SECRETS, "Order", "typed-inside", "typed-blocked", "typed-free"):
+        assert secret.encode() not in whole, secret
+
+
 def test_the_choice_in_a_masked_select_is_not_told(studio: Studio, tab: Page) -> None:
     tab.locator("[name=choice]").select_option("two")
     tab.locator("[name=size]").select_option("large")

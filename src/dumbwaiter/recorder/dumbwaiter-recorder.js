@@ -22,8 +22,8 @@
  * @property {string} [filename]  "recording.jsonl"
  * @property {boolean} [acrossPages]  go on with what the page before this one recorded in the same tab; false
  * @property {boolean} [maskInputs]  true; some are masked in any case: see `secret`
- * @property {string} [mask]  a CSS selector: texts and inputs in there are masked; "[data-mask]"
- * @property {string} [block]  a CSS selector: nothing in there is recorded, only its size; "[data-block]"
+ * @property {string} [mask]  a CSS selector: texts and inputs in there are masked, as in what has the attribute `data-mask`
+ * @property {string} [block]  a CSS selector: nothing in there is recorded, only its size, as of what has the attribute `data-block`
  * @property {string[]} [pictureOrigins]  whose pictures are recorded besides this site's, such as "https://pictures.example"
  * @property {number} [every]  milliseconds after which a part goes off, however small; 5000
  * @property {number} [maxBytes]  where a recording ends; 100 MiB, and never more than the server takes
@@ -282,10 +282,13 @@ const password = (input) => input.type === "password" || input.hasAttribute("dat
 /** Masked whatever the page asks for. */
 const secret = (input) => password(input) || /^(hidden|file)$/.test(input.type) || SECRET.test(input.autocomplete);
 
+/** One selector for all of these. */
+const any = (...selectors) => selectors.filter(Boolean).join(", ");
+
 // ---- Recording ----
 
 const DEFAULTS = {
-  prefix: "", credentials: "same-origin", filename: "recording.jsonl", maskInputs: true, mask: "[data-mask]", block: "[data-block]",
+  prefix: "", credentials: "same-origin", filename: "recording.jsonl", maskInputs: true, mask: "", block: "",
   pictureOrigins: [], every: 5_000, maxBytes: 100 * 1024 ** 2, maxWaiting: 16 * 1024 ** 2,
 };
 const META = 4, SNAPSHOT = 2, CHANGE = 3, MUTATION = 0, INPUT = 5;  // rrweb's numbers
@@ -354,9 +357,11 @@ export class DumbwaiterRecorder {
 
   /** @private */
   async begin(record) {
-    const { options, parts } = this, { mask, block, maskInputs } = options;
+    const { options, parts } = this, { maskInputs } = options;
     // of a wrong selector rrweb makes one that fits nothing, and then nothing is masked
-    for (const selector of [mask, block]) if (selector) document.querySelector(selector);
+    for (const selector of [options.mask, options.block]) if (selector) document.querySelector(selector);
+    // what the page has marked stays marked, whatever else is to be masked
+    const mask = options.mask = any("[data-mask]", options.mask), block = options.block = any("[data-block]", options.block);
     if (options.acrossPages) parts.goOn();
     this.record = record;
     const off = record({
@@ -371,8 +376,8 @@ export class DumbwaiterRecorder {
       // "select" is not for its value, but for which option is marked
       maskInputOptions: { input: true, textarea: true, "select-one": true, "select-multiple": true, select: maskInputs },
       maskInputFn: (text, input) => this.masked(text, input),
-      maskTextSelector: [mask, maskInputs && EDITABLE].filter(Boolean).join(", ") || null,
-      blockSelector: block || null,
+      maskTextSelector: any(mask, maskInputs && EDITABLE),
+      blockSelector: block,
       emit: (event) => this.take(event),
     });
     if (!off) throw new Error("rrweb cannot record this page; the console says why.");
@@ -422,7 +427,7 @@ export class DumbwaiterRecorder {
   /** @private */
   hides(input) {
     if (WORDS_OF_THE_PAGE.test(input.type)) return false;
-    return this.options.maskInputs || secret(input) || (this.options.mask && input.closest(this.options.mask));
+    return this.options.maskInputs || secret(input) || input.closest(this.options.mask);
   }
 
   /** @private */
@@ -472,7 +477,7 @@ export class DumbwaiterRecorder {
     const { mirror } = this.record, { block } = this.options;
     for (const input of form.elements) {
       const id = mirror.getId(input), text = this.masked(input.value, input);
-      if (id < 0 || !input.matches("input, select, textarea") || (block && input.closest(block))) continue;
+      if (id < 0 || !input.matches("input, select, textarea") || input.closest(block)) continue;
       this.take({ type: CHANGE, data: { source: INPUT, text, isChecked: Boolean(input.checked), id }, timestamp: Date.now() });
     }
   }
