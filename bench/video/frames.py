@@ -36,7 +36,7 @@ def every(recording: Recording, options: Options, workdir: Path) -> Iterator[Pic
     with start(options, workdir, grid.width, grid.height, []) as browser:
         load(browser, recording, grid, options)
         browser.evaluate("Player.begin()")
-        while browser.evaluate("Player.run(0)") < 0:
+        while browser.evaluate("Player.run(0)")[0] < 0:
             pass  # it goes to where the first frame is, a little each time
         for frame in range(grid.frames):
             _, _, unfinished = browser.evaluate(f"Player.next({frame})")

@@ -236,7 +236,7 @@ def encoder(waiter: Dumbwaiter) -> Finding:
         return (
             needed(waiter),
             f"{found}, without libx264",
-            "install an FFmpeg with x264: pip install 'dumbwaiter[video]'",
+            "install an FFmpeg with x264, or the package's extra: pip install '.[video]' in a checkout",
         )
     return ok, found, mend
 

@@ -91,10 +91,12 @@ def check_directory(place: Path, out: str) -> None:
 def in_directory(recordings: list[Path], place: Path, suffix: str) -> list[tuple[Path, Path]]:
     """Each under its own name."""
     pairs = [(recording, place / f"{stem(recording)}{suffix}") for recording in recordings]
-    if len({target for _, target in pairs}) < len(pairs):
-        raise BadTarget(
-            "two of the recordings have one name, and their videos would overwrite each other; export them apart"
-        )
+    first: dict[Path, Path] = {}
+    for recording, target in pairs:
+        if (other := first.setdefault(target, recording)) is not recording:
+            raise BadTarget(
+                f"{other} and {recording} would both become {target}; export one of them apart, with a name of its own"
+            )
     return pairs
 
 

@@ -6,12 +6,11 @@ import dataclasses
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +21,7 @@ from dumbwaiter.eta import Pace
 
 if TYPE_CHECKING:
     from dumbwaiter.jobs.video import Options, Recording, Video
+    from dumbwaiter.jobs.video.errors import ImpossibleOption
 
 PARTS = ".parts"
 
@@ -56,8 +56,9 @@ def export_video(  # noqa: PLR0917 - the options of a command line
         ),
     ],
     format: Annotated[  # noqa: A002 - the option's name
-        Literal["mp4", "webm", "gif"], typer.Option(help="Of videos that go into a directory.")
-    ] = "mp4",
+        Literal["mp4", "webm", "gif"] | None,
+        typer.Option(help="Of videos that go into a directory; else mp4."),
+    ] = None,
     fps: Annotated[int, typer.Option(help="Frames a second.")] = 25,
     speed: Annotated[
         float, typer.Option(help="Seconds of the recording that a second of the video shows.")
@@ -96,7 +97,9 @@ def export_video(  # noqa: PLR0917 - the options of a command line
         Literal["h264", "h265", "vp9", "vp8"] | None, typer.Option(help="Else what suits the file.")
     ] = None,
     crf: Annotated[int | None, typer.Option(help="Quality: lower is better, and larger.")] = None,
-    preset: Annotated[str, typer.Option(help="Of x264 and x265: slower makes smaller files.")] = "veryfast",
+    preset: Annotated[
+        str, typer.Option(help="Of x264 and x265, from ultrafast to veryslow: slower makes smaller files.")
+    ] = "veryfast",
     constant_rate: Annotated[
         bool, typer.Option(help="Write every frame, also those that are like the one before.")
     ] = False,
@@ -118,18 +121,17 @@ def export_video(  # noqa: PLR0917 - the options of a command line
     ] = None,
 ) -> None:
     """Make videos of recorded web sessions."""
-    from dumbwaiter.jobs.video.errors import ExportCancelled, ToolMissing
-    from dumbwaiter.jobs.video.options import Options
+    from dumbwaiter.jobs.video.errors import ExportCancelled, ImpossibleOption, ToolMissing
     from dumbwaiter.jobs.video.processes import ending_cleanly
 
-    options = Options(
+    options = checked(
         fps=fps,
         speed=speed,
         start=time_of("--start", start),
         end=time_of("--end", end),
         max_gap=time_of("--max-gap", max_gap),
         hold=time_of("--hold", hold) or timedelta(0),
-        **size_of(size),  # type: ignore[arg-type]
+        **size_of(size),
         max_side=max_side,
         cursor=cursor,
         clicks=clicks,
@@ -149,13 +151,17 @@ def export_video(  # noqa: PLR0917 - the options of a command line
     )
     how = How(options, window, poster_suffix(poster), resume)
     found = sources(recordings)
+    pairs = targets(found, out, f".{format or 'mp4'}")
+    check_files([target for _, target in pairs], options, format)
     failed = 0
     with ending_cleanly() as cancelled:
-        for recording, target in targets(found, out, f".{format}"):
+        for recording, target in pairs:
             try:
                 export_one(recording, target, how, cancelled)
             except (ToolMissing, ExportCancelled):
                 raise
+            except ImpossibleOption as error:
+                raise typer.BadParameter(in_words(error)) from error
             except (DumbwaiterError, OSError) as error:
                 sentence = f"{name_of(recording)}: {reason_of(error)}"
                 if len(found) == 1:
@@ -165,6 +171,48 @@ def export_video(  # noqa: PLR0917 - the options of a command line
                 failed += 1
     if failed:
         raise SomeFailed(f"{failed} of {len(found)} recordings were not exported")
+
+
+def checked(**options: Any) -> Options:
+    """The options, if they are possible.
+
+    Raises:
+        typer.BadParameter
+    """
+    from dumbwaiter.jobs.video.errors import ImpossibleOption
+    from dumbwaiter.jobs.video.options import Options
+
+    try:
+        return Options(**options)
+    except ImpossibleOption as error:
+        raise typer.BadParameter(in_words(error)) from error
+
+
+def check_files(targets: list[Path], options: Options, format: str | None) -> None:  # noqa: A002 - see above
+    """Raises typer.BadParameter for files that are not of the kind, or cannot have the codec, that was asked for."""
+    from dumbwaiter.jobs.video.errors import ImpossibleOption
+    from dumbwaiter.jobs.video.formats import codec_of, container_of
+
+    try:
+        for target in targets:
+            if format and target.suffix.lower() != f".{format}":
+                raise typer.BadParameter(f"--format {format}: {target} is another kind of file; leave it out")
+            codec_of(container_of(target), options)
+    except ImpossibleOption as error:
+        raise typer.BadParameter(in_words(error)) from error
+
+
+# What the command line calls otherwise.
+NAMES = {"width": "size", "height": "size", "masks": "mask"}
+
+
+def in_words(error: ImpossibleOption) -> str:
+    """The sentence with the option as one types it: `--max-gap 0.01 s: …` for `max_gap=0.01 s: …`."""
+    name, equals, rest = str(error).partition("=")
+    if not equals or not name.isidentifier():
+        name, colon, rest = str(error).partition(": ")
+        return f"--{NAMES[name]}: {rest}" if colon and name in NAMES else str(error)
+    return f"--{NAMES.get(name, name).replace('_', '-')} {rest}"
 
 
 def time_of(option: str, said: str | None) -> timedelta | None:
@@ -177,17 +225,19 @@ def time_of(option: str, said: str | None) -> timedelta | None:
 
     if said is None:
         return None
+    if said.startswith("."):
+        said = f"0{said}"
     if re.fullmatch(r"(\d+:)?\d+:\d{2}(\.\d+)?", said):
         seconds = 0.0
         for part in said.split(":"):
             seconds = seconds * 60 + float(part)
         return timedelta(seconds=seconds)
     try:
-        return sum((duration(part) for part in re.findall(r"[\d.]+[a-z]*", said) or [said]), timedelta(0))
-    except (ValueError, ConfigurationError) as error:
-        raise typer.BadParameter(
-            f"{option} {said}: write a time such as 90s, 1m30s or 1:30 ({error})"
-        ) from None
+        # several words in a row, and nothing between them
+        parts = re.findall(r"[\d.]+[a-z]*", said) if re.fullmatch(r"([\d.]+[a-z]*)+", said) else [said]
+        return sum((duration(part) for part in parts), timedelta(0))
+    except (ValueError, ConfigurationError):
+        raise typer.BadParameter(f"{option} {said}: write a time such as 90s, 1m30s or 1:30") from None
 
 
 def size_of(said: str) -> dict[str, object]:
@@ -226,15 +276,16 @@ def reason_of(error: Exception) -> str:
 def export_one(source: Path, target: Path, how: How, cancelled: Callable[[], bool]) -> None:
     from dumbwaiter.cli.following import bar
     from dumbwaiter.cli.show import rounded, spoken
+    from dumbwaiter.jobs.video.leftovers import work_directory
 
     began, pace = time.monotonic(), Pace()
-    with bar(name_of(source)) as show, tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir:
+    with bar(Path(name_of(source)).name) as show, work_directory() as workdir:
 
         def progress(fraction: float, step: str) -> None:
             seconds = time.monotonic() - began
             pace.note(seconds, fraction)
             estimate = pace.forecast(seconds)
-            left = None if estimate is None else timedelta(seconds=estimate.seconds)
+            left = None if estimate is None or fraction == 1 else timedelta(seconds=estimate.seconds)
             show(fraction, step, "" if left is None else f"{spoken(rounded(left))} left")
 
         show(None, "reading", "")
@@ -244,14 +295,26 @@ def export_one(source: Path, target: Path, how: How, cancelled: Callable[[], boo
             how,
             progress=progress,
             cancelled=cancelled,
-            workdir=Path(workdir),
+            workdir=workdir,
         )
     for warning in video.warnings:
         print(f"dumbwaiter: {name_of(source)}: warning: {warning}", file=sys.stderr)
-    print(
-        f"{video.path}: {video.duration_seconds:.1f} s, {video.width} × {video.height}, {video.size_bytes:,} bytes, "
-        f"made in {time.monotonic() - began:.1f} s"
+    width, height = size_of_file(video)
+    parts = (
+        f", {video.segments_restored} of {video.segments} parts were there" if video.segments_restored else ""
     )
+    print(
+        f"{video.path}: {video.duration_seconds:.1f} s, {width} × {height}, {video.size_bytes:,} bytes, "
+        f"made in {time.monotonic() - began:.1f} s{parts}"
+    )
+
+
+def size_of_file(video: Video) -> tuple[int, int]:
+    """Width and height of the file itself: a GIF is smaller than what it shows."""
+    from dumbwaiter.jobs.video.joining import gif_size
+
+    size = video.width, video.height
+    return gif_size(*size) if video.path.suffix.lower() == ".gif" else size
 
 
 def read(source: Path, window: str | None) -> Recording:

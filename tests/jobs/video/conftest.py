@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,8 +71,10 @@ def tag(monkeypatch: pytest.MonkeyPatch) -> Tag:
 def make(tmp_path: Path) -> Callable[..., Video]:
     """Export bytes or a recording: `make(recording, fps=10)`."""
 
-    def make(source: Recording | bytes | Path, **options: object) -> Video:
+    def make(source: Recording | bytes | Path, suffix: str = ".mp4", **options: Any) -> Video:
         recording = source if isinstance(source, Recording) else load(source)
-        return export(recording, tmp_path / "out.mp4", options=Options(**options), workdir=tmp_path / "work")  # type: ignore[arg-type]
+        return export(
+            recording, tmp_path / f"out{suffix}", options=Options(**options), workdir=tmp_path / "work"
+        )
 
     return make

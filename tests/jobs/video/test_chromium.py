@@ -119,7 +119,16 @@ def test_this_machine_can_draw_chinese_and_emoji() -> None:
 def test_a_browser_gets_nothing_secret_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("DATABASE_URL", "DUMBWAITER_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD"):
+    for name in (
+        "DATABASE_URL",
+        "DUMBWAITER_DATABASE",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+        "LD_SDK_KEY",
+        "NIX_CONFIG",
+        "SNAPSHOT_PASSWORD",
+        "LC_SECRET",
+    ):
         monkeypatch.setenv(name, "canary")
     monkeypatch.setenv("LC_TIME", "C.UTF-8")
     # the last three lines of what it says are told

@@ -15,6 +15,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from dumbwaiter.jobs.video import encoder
 from dumbwaiter.jobs.video.encoder import Encoder, find_ffmpeg
 from dumbwaiter.jobs.video.export import Video
 from dumbwaiter.jobs.video.mp4 import read_mp4
@@ -198,6 +199,37 @@ def test_a_part_of_the_recording_begins_with_what_was_there_by_then(
 def test_an_odd_viewport_becomes_an_even_picture(make: Callable[..., Video]) -> None:
     video = make(RECORDINGS / "broken" / "odd-viewport.json")
     assert (video.width, video.height) == (1022, 576)
+
+
+def test_a_page_with_links_is_shown(make: Callable[..., Video]) -> None:
+    links = [
+        element("a", text(where, 50 + number), id=10 + number, href=where)
+        for number, where in enumerate(("https://site.recording.invalid/", "/cart", "#here", "mailto:a@b.c"))
+    ]
+    area = element("map", element("area", id=31, href="https://site.recording.invalid/"), id=30, name="m")
+    video = make(page(*links, area, seconds=0.2))
+    assert decode(video.path, 0)[0].std() > 1
+    assert video.warnings == ()
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 3])
+def test_white_is_white_from_edge_to_edge(
+    threads: int, make: Callable[..., Video], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if threads:
+        words = [*encoder.REPORT, "-filter_threads", str(threads)]
+        monkeypatch.setattr(encoder, "REPORT", words)
+    white = element("div", id=9, style="position:fixed;inset:0;background:#fff")
+    raw = planes_of(make(page(white, seconds=0.1)).path)
+    luma = len(raw) * 2 // 3
+    assert set(raw[:luma]) == {235}
+    assert set(raw[luma:]) == {128}
+
+
+def planes_of(video: Path) -> bytes:
+    """Luma and both chromas of the first frame, as they are in the file."""
+    command = [str(find_ffmpeg()), "-v", "error", "-i", str(video), "-frames:v", "1", "-f", "rawvideo", "-"]
+    return subprocess.run(command, capture_output=True, check=True).stdout
 
 
 def test_colours_survive_the_conversion(make: Callable[..., Video]) -> None:

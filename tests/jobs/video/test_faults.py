@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dumbwaiter.jobs.video import chromium
+from dumbwaiter.jobs.video import chromium, leftovers
 from dumbwaiter.jobs.video.errors import (
     BrowserLost,
     EncoderFailed,
@@ -27,7 +28,7 @@ from dumbwaiter.jobs.video.errors import (
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.recording import Recording, load
-from tests.jobs.video.support import RECORDINGS, Tag, decode, ssim, wait_for
+from tests.jobs.video.support import RECORDINGS, Tag, decode, element, page, ssim, wait_for
 
 pytestmark = pytest.mark.usefixtures("tag")
 HALFWAY = 0.3
@@ -94,6 +95,23 @@ def test_a_cancelled_export_leaves_nothing(form: Recording, tag: Tag, tmp_path: 
         )
     assert cancel.seconds < 2.0
     assert nothing_left(tag, tmp_path)
+
+
+def test_a_cancel_is_heard_while_a_browser_starts_that_does_not_answer(tag: Tag, tmp_path: Path) -> None:
+    silent = tmp_path / "chrome"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    began = time.monotonic()
+    with pytest.raises(ExportCancelled):
+        export(
+            load(page(element("p", id=9))),
+            tmp_path / "out.mp4",
+            options=Options(chromium=silent),
+            cancelled=lambda: time.monotonic() - began > 1,
+            workdir=tmp_path / "work",
+        )
+    assert time.monotonic() - began < 3
+    assert nothing_left(tag, tmp_path / "work")
 
 
 def test_an_exception_in_the_middle_leaves_nothing(form: Recording, tag: Tag, tmp_path: Path) -> None:
@@ -226,12 +244,25 @@ def test_a_profile_outside_the_work_directory_is_removed_too(tag: Tag, tmp_path:
     assert not profile.is_relative_to(tmp_path)
     assert profile.stat().st_uid == user.uid
     # the process that made it is alive, so it stays; under the name of one that is not, it is swept
-    chromium.sweep_profiles()
+    leftovers.sweep()
     assert profile.exists()
-    orphan = profile.with_name(f"{chromium.PROFILE_PREFIX}999999999-1-x")
+    orphan = profile.with_name(f"{leftovers.PROFILE}999999999-1-x")
     profile.rename(orphan)
-    chromium.sweep_profiles()
+    leftovers.sweep()
     assert not orphan.exists()
+
+
+def test_the_work_directory_of_a_killed_command_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f"{leftovers.WORK}999999999-1-x"
+    (killed / "segments").mkdir(parents=True)
+    with leftovers.work_directory() as directory:
+        assert not killed.exists()
+        with leftovers.work_directory():
+            assert directory.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: Tag, tmp_path: Path) -> None:

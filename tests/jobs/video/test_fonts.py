@@ -26,6 +26,11 @@ EMOJI = "no font for emoji: `apt-get install fonts-noto-color-emoji`"
         ("한국어", [CJK]),
         ("done 🎉", [EMOJI]),
         ("做好 🍵", [CJK, EMOJI]),
+        ("❤️", [EMOJI]),
+        ("✅ ⭐", [EMOJI]),
+        ("𠮷", [CJK]),
+        ("ＡＢＣ", [CJK]),
+        ("→ ✓ ☆", []),
     ],
 )
 def test_only_letters_that_the_recording_has_are_warned_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from dumbwaiter.jobs.video.encoder import find_ffmpeg, writes
 from dumbwaiter.jobs.video.errors import BadVideo, ImpossibleOption
 from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.formats import GIF, MP4, WEBM
-from dumbwaiter.jobs.video.joining import check
+from dumbwaiter.jobs.video.joining import as_gif, check, gif_size
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.options import Options
-from dumbwaiter.jobs.video.plan import plan
+from dumbwaiter.jobs.video.plan import Plan, plan
 from dumbwaiter.jobs.video.recording import Recording
 from dumbwaiter.jobs.video.segments import cut
-from tests.jobs.video.support import decode, ssim
+from tests.jobs.video.support import decode, element, page, ssim, text
 
 # the package has a function of that name
 EXPORTS = importlib.import_module("dumbwaiter.jobs.video.export")
@@ -62,6 +63,24 @@ def test_a_gif_moves_and_is_small(quick, form):
         lasted = [frame.info["duration"] for frame in ImageSequence.Iterator(picture)]
     assert sum(lasted) / 1000 == pytest.approx(form.duration_ms / 3000, abs=0.2)
     assert len(lasted) > 5
+
+
+def test_a_gif_of_a_single_frame_has_it(make):
+    still = make(page(element("p", text("one", 10), id=9)), ".gif", start=timedelta(seconds=0.999))
+    with Image.open(still.path) as picture:
+        assert getattr(picture, "n_frames", 1) == 1
+        assert picture.size == gif_size(still.width, still.height)
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 360), (1920, 1080), (1000, 333), (801, 16)])
+def test_the_size_of_a_gif_is_known(width, height, tmp_path):
+    blank = tmp_path / "blank.mp4"
+    source = f"color=white:s={width - width % 2}x{height - height % 2}:r=25:d=0.2"
+    subprocess.run([find_ffmpeg(), "-v", "error", "-f", "lavfi", "-i", source, str(blank)], check=True)
+    grid = Plan(25, 5, width - width % 2, height - height % 2, 1.0)
+    as_gif(blank, grid, Options(), tmp_path / "a.gif", lambda: None)
+    with Image.open(tmp_path / "a.gif") as picture:
+        assert picture.size == gif_size(grid.width, grid.height)
 
 
 @pytest.mark.parametrize("name", ["poster.jpg", "poster.png", "poster.webp"])

@@ -145,6 +145,27 @@ def guises(p: Page, left: Callable[[int], int], top: Callable[[int], int]) -> It
         "a box that is none",
         p.secret("div", p.word(), p.element("b", p.word(), style="color:red"), style="display:contents"),
     )
+    yield (
+        "what a layer of the page's own says more of",
+        p.element("div", p.secret("div", p.element("b", p.word())), class_="layered"),
+    )
+    last = "filter:none !important;clip-path:none !important;color:red !important;-webkit-text-fill-color:red !important"
+    yield "what has every last word", p.secret("div", p.word(), style=last)
+    chosen = p.element("option", p.word(), class_="secret")
+    yield "an option of a choice", p.element("select", chosen, style="width:120px;height:32px")
+    for name, drawn in (("a stroke", "-webkit-text-stroke:1px red"), ("emphasis", "text-emphasis:dot red")):
+        inner = p.element("div", p.word(), class_="secret", style="display:contents")
+        yield (
+            f"a box that is none, with {name}",
+            p.element("div", inner, style=f"width:120px;height:32px;{drawn}"),
+        )
+    yield (
+        "a cut-out of another kind",
+        p.secret(
+            "div",
+            style=f"background:#06c;-webkit-mask-box-image:linear-gradient(to right,#000 {part}%,transparent 0)",
+        ),
+    )
     yield "a list", p.secret("ul", p.element("li", p.word()))
     yield (
         "a row of a table",
@@ -180,14 +201,20 @@ def everywhere(content: str) -> tuple[list[str], bytes]:
         )
         for i, (_, node) in enumerate(found)
     ]
-    style = "[data-word]::before { content: attr(data-word); color: red; visibility: visible } * { transition: all 0.3s }"
+    style = (
+        "[data-word]::before { content: attr(data-word); color: red; visibility: visible } * { transition: all 0.3s }"
+        "@layer page { .layered .secret { filter: none !important; clip-path: none !important }"
+        ".layered b { visibility: visible !important; color: red !important; -webkit-text-fill-color: red !important } }"
+    )
     frames = {name: node for name, node in found if node["tagName"] == "iframe"}
     recording = happening(
         page(*spots, head=(p.element("style", _cssText=style),)),
         p.document(frames["inside a frame"], p.secret("div", p.word())),
         p.document(frames["a frame"], p.element("b", p.word(), style="color:red;visibility:visible")),
     )
-    return [name for name, _ in found], recording
+    events = json.loads(recording)
+    events[0]["data"]["height"] = place(len(found) + COLUMNS)[1]
+    return [name for name, _ in found], json.dumps(events).encode()
 
 
 def looks(recording: bytes, workdir: Path, **options: Any) -> list[Picture]:
@@ -215,6 +242,26 @@ def test_no_pixel_depends_on_what_is_masked_in_any_guise(tmp_path: Path) -> None
 
     shown = [looks(recording, tmp_path) for recording in (one, other)]
     assert [names[i] for i in telling(shown[0][-1], shown[1][-1])] == names, "each is seen without a mask"
+
+
+def test_a_form_is_masked_by_where_it_is_sent_to(tmp_path: Path) -> None:
+    shown = []
+    for content in (ONE, OTHER):
+        p = Page(content)
+        form = p.element("form", p.element("b", p.word()), action="/pay", style="width:120px")
+        shown.append(looks(page(form), tmp_path, masks=('form[action="/pay"]',))[-1])
+    assert (shown[0] == shown[1]).all()
+    assert shown[0].min() <= BOX + 2
+
+
+def test_a_mask_that_covers_nothing_is_told(make: Callable[..., Video]) -> None:
+    p = Page(ONE)
+    comes = p.secret("div", p.word())
+    recording = happening(
+        page(p.element("p", p.word()), seconds=1.0), (0.5, 0, changes(adds=added(comes, 5)))
+    )
+    video = make(recording, masks=(".secret", ".sercet"), workers=2)
+    assert video.warnings == ("mask .sercet: nothing on these pages is it",)
 
 
 def test_a_box_is_solid_and_stands_where_the_element_does(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from dumbwaiter.jobs.video.effort import busy
 from dumbwaiter.jobs.video.errors import BrowserLost
 from dumbwaiter.jobs.video.export import Video, export
-from dumbwaiter.jobs.video.kept import InDirectory, digest
+from dumbwaiter.jobs.video.kept import InDirectory, digest, read
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import plan
@@ -135,6 +135,21 @@ def test_a_kept_segment_that_is_damaged_is_drawn_again(
     resumed = again(form, tmp_path, kept)
     assert resumed.segments_restored == video.segments - 1
     assert resumed.sha256 == video.sha256
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "[]", "null", '{"key": "k"}', "[" * 100_000, '{"key": "k", "number": 0, "samples": "many"}'],
+)
+def test_what_is_no_word_of_a_segment_is_not_taken_for_one(body: str, tmp_path: Path) -> None:
+    said = tmp_path / "segment-0000.json"
+    said.write_text(body)
+    assert read(said, "k") is None
+
+
+def test_a_directory_in_a_kept_files_place_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "kept" / "segment-0000.mp4").mkdir(parents=True)
+    assert not InDirectory(tmp_path / "kept").restore("segment-0000.mp4", tmp_path / "back")
 
 
 def test_segments_of_another_recording_or_of_other_options_are_not_used(

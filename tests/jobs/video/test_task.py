@@ -16,7 +16,7 @@ from dumbwaiter import Dumbwaiter
 from dumbwaiter.errors import TaskCancelled
 from dumbwaiter.executors.context import Publication, Stop, TaskContext
 from dumbwaiter.jobs.video import load, sample, sample_names
-from dumbwaiter.jobs.video.errors import EmptyRecording, NoSuchRecording
+from dumbwaiter.jobs.video.errors import EmptyRecording, ImpossibleOption, NoSuchRecording
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.task import RECORDINGS as VARIABLE
 from dumbwaiter.jobs.video.task import export_video, filename, read_recording, register
@@ -132,6 +132,25 @@ def test_a_recording_that_cannot_be_shown_fails_with_words_for_both_readers(
     with pytest.raises(EmptyRecording) as failure:
         export_video(ctx, "empty.json")
     assert failure.value.user_message == "This recording is empty."
+    assert not failure.value.transient
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"start_seconds": 5.0, "end_seconds": 2.0}, "start=5 s: that is not before the end, 2 s"),
+        ({"start_seconds": 5000.0}, "the recording lasts"),
+        ({"masks": ["a[["]}, "is no CSS selector"),
+    ],
+)
+def test_what_cannot_be_done_as_it_was_asked_for_is_told_to_the_person(
+    options: dict[str, Any], said: str, allowed: Path, context: Callable[..., tuple[TaskContext, Listener]]
+) -> None:
+    ctx, _ = context()
+    with pytest.raises(ImpossibleOption) as failure:
+        export_video(ctx, "moving.json", **options)
+    assert failure.value.user_message.startswith("It cannot be exported as it was asked for: ")
+    assert said in failure.value.user_message
     assert not failure.value.transient
 
 

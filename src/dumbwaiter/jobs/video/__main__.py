@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from dumbwaiter.jobs.video.errors import VideoError
 from dumbwaiter.jobs.video.export import export
+from dumbwaiter.jobs.video.leftovers import work_directory
 from dumbwaiter.jobs.video.processes import ending_cleanly
 from dumbwaiter.jobs.video.recording import load
 
@@ -22,14 +22,9 @@ def main() -> int:
     arguments = parser.parse_args()
     began = time.monotonic()
     try:
-        with (
-            ending_cleanly() as cancelled,
-            tempfile.TemporaryDirectory(prefix="dumbwaiter-video-") as workdir,
-        ):
+        with ending_cleanly() as cancelled, work_directory() as workdir:
             recording = load(arguments.recording)
-            video = export(
-                recording, arguments.out, progress=show, cancelled=cancelled, workdir=Path(workdir)
-            )
+            video = export(recording, arguments.out, progress=show, cancelled=cancelled, workdir=workdir)
     except (VideoError, OSError) as error:
         print(f"\n{arguments.recording}: {error}", file=sys.stderr)
         return 1

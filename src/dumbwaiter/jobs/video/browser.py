@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -188,8 +189,10 @@ class Browser:
         answer = self.call("Runtime.evaluate", question, within=within)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
+            said = details.get("exception", {}).get("description") or details["text"]
+            where = " ".join(line.strip() for line in said.splitlines()[:3])
             raise PlayerFailed(
-                f"the player failed: {details.get('exception', {}).get('description') or details['text']}"
+                f"the player failed: {where}; if another version of it shows this recording, please report that"
             )
         return answer["result"].get("value")
 
@@ -237,8 +240,18 @@ class Browser:
         raise BrowserCrashed(f"the page's process is gone ({message['method']})")
 
 
-def start(options: Options, workdir: Path, width: int, height: int, warn: list[str]) -> Browser:
+def start(
+    options: Options,
+    workdir: Path,
+    width: int,
+    height: int,
+    warn: list[str],
+    *,
+    started: Callable[[Browser], None] = lambda _: None,
+) -> Browser:
     """Start a browser with an open page of this size, in the safest way that works here.
+
+    `started` is told of each process that is started, before it is waited for; it ends the start by raising.
 
     Raises:
         ChromiumMissing: there is none, or none of the ways to start it works.
@@ -257,6 +270,7 @@ def start(options: Options, workdir: Path, width: int, height: int, warn: list[s
                 on_request=on_request,
                 size=(width, height),
                 failures=failures,
+                started=started,
             )
             if opened is not None:
                 if not way.sandbox and options.sandbox is None:
@@ -274,12 +288,14 @@ def attempt(
     on_request: bool,
     size: tuple[int, int],
     failures: list[str],
+    started: Callable[[Browser], None],
 ) -> Browser | None:
     """Try one way; None when it does not work, with the reason in `failures`."""
     browser = None
     try:
         within = options.frame_timeout.total_seconds()
         browser = Browser(executable, way, workdir, on_request=on_request, within=within)
+        started(browser)
         browser.open(*size)
         return browser
     except (BrowserLost, OSError) as error:

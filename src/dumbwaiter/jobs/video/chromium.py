@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from dumbwaiter.jobs.video import leftovers
 from dumbwaiter.jobs.video.errors import ChromiumMissing
 from dumbwaiter.jobs.video.processes import environment
 
@@ -111,7 +110,7 @@ if user >= 0:
     os.setuid(user)
 os.execv(sys.argv[5], sys.argv[5:])
 """
-PROFILE_PREFIX = "dumbwaiter-chromium-"
+PROFILE_PREFIX = "profile-"
 # Sockets in the temporary directory must fit into 108 bytes.
 LONGEST_TEMPORARY = 70
 
@@ -199,12 +198,10 @@ def unprivileged() -> User | None:
 
 def make_profile(workdir: Path, user: User | None) -> Path:
     """A private profile directory, inside `workdir` if its user can get there."""
-    sweep_profiles()
+    leftovers.sweep()
     workdir.mkdir(parents=True, exist_ok=True)
     if user is not None and not reachable(workdir):
-        parent = Path(tempfile.gettempdir())
-        me = psutil.Process()
-        name = f"{PROFILE_PREFIX}{me.pid}-{int(me.create_time())}-"
+        parent, name = Path(tempfile.gettempdir()), leftovers.named(leftovers.PROFILE)
     else:
         parent, name = workdir, PROFILE_PREFIX
     profile = Path(tempfile.mkdtemp(prefix=name, dir=parent))
@@ -224,18 +221,6 @@ def reachable(directory: Path) -> bool:
     if not mode & 0o001:
         directory.chmod(mode | 0o011)  # to pass, not to list
     return True
-
-
-def sweep_profiles() -> None:
-    """Remove the profiles that processes which were killed left in the temporary directory."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PROFILE_PREFIX}[0-9]*-[0-9]*-*"):
-        pid, started = path.name.removeprefix(PROFILE_PREFIX).split("-")[:2]
-        try:
-            alive = int(psutil.Process(int(pid)).create_time()) == int(started)
-        except (psutil.Error, ValueError):
-            alive = False
-        if not alive:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def launch(

@@ -1,4 +1,4 @@
-"""What the frames of one export cost, so that progress tells of time and not of frames: a picture takes ten times a held frame. Pure.
+"""What the frames of one export cost, so that progress tells of time and not of frames: a picture takes a hundred held frames. Pure.
 
 Which frames will need a picture is told by the recording: an event changes the page, and what follows a mouse moves for two frames
 more. What a picture and a held frame take is begun with what they took where this was written, and learned as the export goes on: the
@@ -15,8 +15,9 @@ from dumbwaiter.jobs.video.plan import Plan
 
 # The player moves the pointer for 50 ms after each position.
 TRAILING_FRAMES = 2
-# Seconds, on two cores at 1280 × 720; and with how many frames of each kind that counts as much.
-PICTURE, HELD = 0.035, 0.004
+# Seconds, on two cores at 1280 × 720; and with how many frames of each kind that counts as much. A held frame is encoded too where
+# each is in the file.
+PICTURE, HELD, HELD_AND_ENCODED = 0.035, 0.0002, 0.004
 PRIOR = 25
 # Browser, page and player are there before the first frame: so many seconds.
 START = 1.2
@@ -39,10 +40,11 @@ def busy(moments: Iterable[float], grid: Plan) -> bytearray:
 class Effort:
     """How much of an export's time has gone, by the frames that are drawn and those that are written."""
 
-    def __init__(self, pictures: bytearray) -> None:
+    def __init__(self, pictures: bytearray, *, constant_rate: bool = False) -> None:
+        self._usual = PICTURE, HELD_AND_ENCODED if constant_rate else HELD
         self._pictures = array("L", [0, *accumulate(pictures)])
         self._frames = len(pictures)
-        self._picture, self._held = PICTURE, HELD
+        self._picture, self._held = self._usual
         self._spent, self._seen = [0.0, 0.0], [0, 0]
         self._at: tuple[float, int] | None = None
         self._done = 0.0
@@ -91,9 +93,9 @@ class Effort:
             self._seen[kind] += number
             self._spent[kind] += passed * number * each / thought
         # one kind alone tells of the other too: half of it (in logarithms) is the machine's speed
-        usual = self._seen[0] * PICTURE + self._seen[1] * HELD
+        usual = self._seen[0] * self._usual[0] + self._seen[1] * self._usual[1]
         speed = (sum(self._spent) / usual) ** 0.5
         self._picture, self._held = (
             (spent + each * speed * PRIOR) / (seen + PRIOR)
-            for spent, seen, each in zip(self._spent, self._seen, (PICTURE, HELD), strict=True)
+            for spent, seen, each in zip(self._spent, self._seen, self._usual, strict=True)
         )

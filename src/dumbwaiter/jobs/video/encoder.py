@@ -25,7 +25,7 @@ from dumbwaiter.jobs.video.processes import end_tree, environment
 VARIABLE = "DUMBWAITER_FFMPEG"
 INSTALL = (
     "install it with `apt-get install ffmpeg` (Debian, Ubuntu), `brew install ffmpeg` (macOS) or "
-    f"`pip install 'dumbwaiter[video]'`, or name it in {VARIABLE}"
+    f"the package's extra `video` (in a checkout: `pip install '.[video]'`), or name it in {VARIABLE}"
 )
 PROBE_SECONDS = 20.0
 STDERR_BYTES = 8192
@@ -78,7 +78,9 @@ def writes(ffmpeg: Path, codec: Codec = "h264") -> bool:
     """Whether this FFmpeg has the encoder for a codec; some distributions leave x264 out."""
     command = [str(ffmpeg), "-hide_banner", "-encoders"]
     try:
-        listed = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL)
+        listed = subprocess.run(
+            command, capture_output=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL, env=environment()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return ENCODERS[codec].encode() in listed.stdout
@@ -89,8 +91,13 @@ def command(ffmpeg: Path, plan: Plan, options: Options, out: Path, container: Co
 
     Chromium's JPEG is full-range BT.601; a video of this size is limited-range BT.709, and says so. Conversion comes before
     the frame rate, so that a held picture is converted once. `-fps_mode cfr -r` is one frame late; the filter is not.
+
+    Without its flags the filter rounds white to a tint, and otherwise at the edges of the slices that its threads take.
     """
-    convert = "scale=in_range=pc:out_range=tv:in_color_matrix=bt601:out_color_matrix=bt709,format=yuv420p"
+    exact = "flags=bicubic+accurate_rnd+full_chroma_int+full_chroma_inp"
+    convert = (
+        f"scale=in_range=pc:out_range=tv:in_color_matrix=bt601:out_color_matrix=bt709:{exact},format=yuv420p"
+    )
     tags = ["-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", "-color_range", "tv"]
     if options.constant_rate:
         timing = ["-vf", f"{convert},fps={plan.fps}:start_time=0", "-frames:v", str(plan.frames)]

@@ -133,7 +133,11 @@ class TooLong(RecordingError):
 
 
 class ImpossibleOption(VideoError):
-    """An option is out of its range."""
+    """An option is out of its range, or does not go with the others or with the recording."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.user_message = f"It cannot be exported as it was asked for: {message}."
 
 
 class ToolMissing(VideoError):
@@ -165,7 +169,7 @@ class ProtocolError(BrowserLost):
 class PlayerFailed(VideoError):
     """The player raised an error that leaves nothing to show."""
 
-    user_message = "This recording cannot be shown: it is damaged in a way that stops the player."
+    user_message = "This recording could not be replayed."
 
 
 class BrowserStuck(BrowserLost):

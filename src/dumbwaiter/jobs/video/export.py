@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -105,6 +106,7 @@ def export(
         PlayerFailed: the player cannot show this recording.
         TooSlow: it took longer than `options.wall_limit`.
         ExportCancelled: `cancelled` said so.
+        OSError: there is no directory for the file, or it cannot be written there.
 
     Example:
         >>> video = export(load(Path("session.json")), Path("session.mp4"), workdir=Path("/tmp/work"))
@@ -112,6 +114,9 @@ def export(
         1012
     """
     began = time.monotonic()
+    for place in (out, poster):
+        if place is not None and not place.absolute().parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(place.absolute().parent))
     cancelled = unless_too_slow(cancelled, options, began)
     container = container_of(out)
     codec_of(container, options)

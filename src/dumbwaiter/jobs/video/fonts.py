@@ -7,14 +7,21 @@ import shutil
 import subprocess
 from collections.abc import Collection
 
+from dumbwaiter.jobs.video.processes import environment
+
 NEEDED = {
     "Chinese, Japanese and Korean": (":lang=zh-cn", "fonts-noto-cjk"),
     "emoji": (":lang=und-zsye", "fonts-noto-color-emoji"),
 }
-# How JSON writes characters of these kinds: CJK from U+2E80 to U+9FFF and Hangul; emoji as the surrogates of planes 1F0-1FF.
+# How JSON writes characters of these kinds: CJK from U+2E80 to U+9FFF, Hangul, letters of full width, and the surrogates of planes 2 and 3;
+# emoji as the surrogates of U+1F000 to U+1FAFF, and those of before, which are pictures by themselves or for a selector after them.
 WRITTEN = {
-    "Chinese, Japanese and Korean": re.compile(rb"\\u(?:2e[89a-f]|2f|[3-9]|a[c-f]|[bc]|d[0-7])[0-9a-f]"),
-    "emoji": re.compile(rb"\\ud83[c-e]"),
+    "Chinese, Japanese and Korean": re.compile(
+        rb"\\u(?:2e[89a-f]|2f|[3-9]|a[c-f]|[bc]|d[0-7]|f[9a]|ff[0-6])[0-9a-f]|\\ud8[4-8]"
+    ),
+    "emoji": re.compile(
+        rb"\\ud83[c-e]|\\ufe0f|\\u(?:2705|270[a-b]|2728|274c|274e|275[3-5]|2757|279[5-7]|27b0|2b50|2b55|2b1[bc]|231[ab]|23e9)"
+    ),
 }
 LIST_SECONDS = 20.0
 
@@ -49,6 +56,7 @@ def has_font(pattern: str) -> bool:
             capture_output=True,
             timeout=LIST_SECONDS,
             stdin=subprocess.DEVNULL,
+            env=environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return True

@@ -55,6 +55,8 @@ def codec_of(container: Container, options: Options) -> Codec:
         ImpossibleOption: the container cannot hold the one that was asked for.
     """
     codec = options.codec or container.codecs[0]
+    if container is GIF and options.codec is not None:
+        raise ImpossibleOption(f"codec={codec}: a GIF has no codec to choose")
     if codec not in container.codecs:
         raise ImpossibleOption(f"codec={codec}: a {container.suffix} takes {' or '.join(container.codecs)}")
     return codec

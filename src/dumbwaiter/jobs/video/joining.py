@@ -59,10 +59,18 @@ def tags(options: Options, container: Container) -> list[str]:
     return ["-tag:v", "hvc1"] if codec_of(container, options) == "h265" else []
 
 
+def gif_size(width: int, height: int) -> tuple[int, int]:
+    """Width and height of the GIF of a picture of this size."""
+    wide = min(GIF_SIDE, width)
+    return wide, max(round(height * wide / width / 2), 1) * 2
+
+
 def as_gif(video: Path, plan: Plan, options: Options, out: Path, ask: Ask) -> None:
     """A GIF of a video, with colours of its own, no more than 12 frames a second and 800 pixels wide."""
     fps = min(GIF_FPS, plan.fps)
-    scaled = f"fps={fps},scale='min({GIF_SIDE},iw)':-2:flags=lanczos"
+    width, height = gif_size(plan.width, plan.height)
+    # of a video of a single frame that one
+    scaled = f"fps={fps}:eof_action=pass,scale={width}:{height}:flags=lanczos"
     palette = "split[a][b];[a]palettegen=stats_mode=diff[p];[b][p]paletteuse=dither=bayer:bayer_scale=4:diff_mode=rectangle"
     run(["-i", str(video), "-vf", f"{scaled},{palette}", "-f", "gif", str(out)], options, ask)
 

@@ -18,12 +18,13 @@ from dumbwaiter.jobs.video.chromium import find_chromium
 from dumbwaiter.jobs.video.encoder import find_ffmpeg
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import Plan
+from dumbwaiter.jobs.video.processes import environment
 from dumbwaiter.jobs.video.recording import Recording
 from dumbwaiter.jobs.video.replay import replay_page
 from dumbwaiter.jobs.video.segments import Segment
 
 # Whoever changes what a picture shows, or how it is encoded, adds one: segments of before are made anew then.
-METHOD = 2
+METHOD = 3
 ASK_SECONDS = 20.0
 # These change how an export goes, and nothing of what comes out.
 NOT_IN_THE_VIDEO = {
@@ -64,7 +65,7 @@ class InDirectory:
         """Copy the file back."""
         try:
             shutil.copyfile(self.path / name, into)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return False
         return True
 
@@ -162,8 +163,11 @@ def read(said: Path, key: str) -> Made | None:
         told = {field.name: told[field.name] for field in fields(Made)}
         pictures = tuple((int(frame), str(sha)) for frame, sha in told.pop("pictures"))
         warnings = tuple((str(text), int(count)) for text, count in told.pop("warnings"))
-        return Made(pictures=pictures, warnings=warnings, refused=tuple(told.pop("refused")), **told)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        refused = tuple(str(address) for address in told.pop("refused"))
+        for name in ("number", "first", "end", "samples"):
+            told[name] = int(told[name])
+        return Made(pictures=pictures, warnings=warnings, refused=refused, **told)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -209,7 +213,9 @@ def fonts() -> str:
 def said(command: list[str]) -> str:
     """A program's output; nothing if it cannot be started."""
     try:
-        run = subprocess.run(command, capture_output=True, timeout=ASK_SECONDS, stdin=subprocess.DEVNULL)
+        run = subprocess.run(
+            command, capture_output=True, timeout=ASK_SECONDS, stdin=subprocess.DEVNULL, env=environment()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return run.stdout.decode("utf-8", "replace")

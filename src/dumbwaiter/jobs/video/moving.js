@@ -120,6 +120,14 @@ const Moving = (() => {
     if (kind && kind !== "image/svg+xml") warn(`a picture that may be animated does not follow the recording, in an element <${element.localName}>`);
   }
 
+  // It runs by a clock of the browser that nobody can set.
+  function stop(marquee) {
+    if (looked.has(marquee)) return;
+    looked.add(marquee);
+    marquee.stop();
+    warn("a <marquee> stands still");
+  }
+
   // --- places: style sheets. There the address is a custom property of the document, which changes ---
 
   function property(number) {
@@ -194,6 +202,7 @@ const Moving = (() => {
         for (const video of scope.querySelectorAll("video")) findVideo(video, time, stateOf);
         for (const animation of scope.querySelectorAll(Drawings.ANIMATIONS)) findDrawing(animation, time);
         for (const element of scope.querySelectorAll(ELSEWHERE)) findOther(element);
+        for (const marquee of scope.querySelectorAll("marquee")) stop(marquee);
       }
       for (const { film } of styled) {
         place(film, time);

@@ -11,6 +11,9 @@ from dumbwaiter.jobs.video.errors import ImpossibleOption
 
 MIN_SIDE, MAX_SIDE = 16, 4096
 MOST_MASKS, LONGEST_TEXT = 100, 500
+PRESETS = (
+    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
+)  # fmt: skip
 
 Codec = Literal["h264", "h265", "vp9", "vp8"]
 
@@ -113,10 +116,22 @@ class Options:
                 raise ImpossibleOption(f"{what}: give a number from {low} to {high}")
         self._check_times()
 
+        if self.preset not in PRESETS:
+            raise ImpossibleOption(f"preset={self.preset}: give one of {', '.join(PRESETS)}")
+
     def _check_times(self) -> None:
         for name, least in (("start", 0.0), ("end", 0.001), ("max_gap", 0.1), ("wall_limit", 1.0)):
-            time: timedelta | None = getattr(self, name)
+            time: object = getattr(self, name)
+            if time is not None and not isinstance(time, timedelta):
+                raise ImpossibleOption(f"{name}={time!r}: give a timedelta, such as timedelta(seconds=1.5)")
             if time is not None and time.total_seconds() < least:
-                raise ImpossibleOption(f"{name}={time.total_seconds():g} s: give at least {least:g} s")
+                raise ImpossibleOption(f"{name}={seconds(time)}: give at least {least:g} s")
         if self.start is not None and self.end is not None and self.start >= self.end:
-            raise ImpossibleOption(f"start={self.start} is not before end={self.end}")
+            raise ImpossibleOption(
+                f"start={seconds(self.start)}: that is not before the end, {seconds(self.end)}"
+            )
+
+
+def seconds(time: timedelta) -> str:
+    """A time as a message names it."""
+    return f"{time.total_seconds():g} s"

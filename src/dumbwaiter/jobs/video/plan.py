@@ -9,7 +9,7 @@ from datetime import timedelta
 from dumbwaiter.jobs.video.errors import ImpossibleOption, TooLong
 from dumbwaiter.jobs.video.options import MIN_SIDE, Options
 from dumbwaiter.jobs.video.recording import Recording
-from dumbwaiter.jobs.video.timeline import Piece, Timeline, lay
+from dumbwaiter.jobs.video.timeline import Piece, Timeline, held, lay
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def plan(recording: Recording, options: Options) -> Plan:
         shown = timedelta(milliseconds=end_ms - start_ms)
         at_speed = "" if options.speed == 1 else f" ({shown / options.speed} at this speed)"
         raise TooLong(f"the recording lasts {shown}{at_speed}, more than the allowed {options.max_duration}")
-    frames += math.ceil(options.hold / timedelta(milliseconds=1000 / options.fps))
+    timeline, frames = held(
+        timeline, frames, math.ceil(options.hold / timedelta(milliseconds=1000 / options.fps))
+    )
     width, height, scale = picture(recording.viewport, options)
     return Plan(options.fps, frames, width, height, scale, options.speed, timeline)
 
@@ -69,9 +71,7 @@ def part(recording: Recording, options: Options) -> tuple[float, float]:
     start_ms = 0.0 if options.start is None else options.start.total_seconds() * 1000
     end_ms = recording.duration_ms
     if start_ms > end_ms:
-        raise ImpossibleOption(
-            f"start={options.start}: the recording ends at {timedelta(milliseconds=end_ms)}"
-        )
+        raise ImpossibleOption(f"start={start_ms / 1000:g} s: the recording lasts {end_ms / 1000:.1f} s")
     if options.end is not None:
         end_ms = min(end_ms, options.end.total_seconds() * 1000)
     return start_ms, end_ms

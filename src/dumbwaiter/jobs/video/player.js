@@ -10,10 +10,14 @@
   const STILL = [
     "*, *::before, *::after { caret-animation: manual !important; scroll-behavior: auto !important }",
     "video::-webkit-media-controls { display: none !important }",
+    "progress:indeterminate { appearance: none !important }",
   ];
   // One next() call never keeps the browser busy longer than this, so that a cancel is heard in time.
   const SLICE_MS = 200;
   const SETTLE_MS = 2000;
+  const POSTER_MS = 50;
+  // rrweb adds up differences of our clock, which may lie a hair below the moment that is due.
+  const HAIR_MS = 1e-3;
   const silent = () => {};
 
   const warnings = new Map();
@@ -115,7 +119,8 @@
   function rememberShadowRoots(node) {
     if (node.shadowRoot) shadowRoots.add(node.shadowRoot);
     const root = node.getRootNode ? node.getRootNode() : node;
-    if (root.host) shadowRoots.add(root); // one that was attached when its first child came
+    // one that was attached when its first child came. A link has a `host` too, and is its own root until it stands somewhere
+    if (root.nodeType === Node.DOCUMENT_FRAGMENT_NODE && root.host) shadowRoots.add(root);
   }
 
   // --- rules of ours, in each document and shadow root ---
@@ -135,7 +140,9 @@
   // rrweb replaces a document's list of sheets when the recording does, so each changed page is looked at.
   function adopt(scopes) {
     for (const scope of scopes) {
-      const sheet = sheetFor(scope.ownerDocument || scope);
+      const page = scope.ownerDocument || scope;
+      if (!page.defaultView) continue; // its frame has gone since
+      const sheet = sheetFor(page);
       if (!scope.adoptedStyleSheets.includes(sheet)) scope.adoptedStyleSheets = [sheet, ...scope.adoptedStyleSheets];
     }
   }
@@ -146,41 +153,120 @@
     showTime(time);
     if (changed) {
       adopt(pages);
+      Masks.cover(pages);
       Moving.find(pages, time, stateOf);
+      for (const page of pages) layOut(page);
     }
     const moving = Moving.follow(time);
     if (moving === 2) changed = true;
     return seekStyles([document, ...pages], time) || moving === 1;
   }
 
+  // What is scrolled to, and how far a page reaches, must be the same whether or not a frame is drawn.
+  function layOut(page) {
+    const root = page.documentElement;
+    if (root) void root.offsetHeight;
+  }
+
+  // Whether the page's style has an animation stand still. Ours stand still all the time, and do not tell.
+  function paused({ effect, animationName }) {
+    if (!animationName || !effect || !effect.target) return false;
+    const view = effect.target.ownerDocument.defaultView;
+    if (!view) return false;
+    const style = view.getComputedStyle(effect.target, effect.pseudoElement);
+    const states = style.animationPlayState.split(", ");
+    return states[style.animationName.split(", ").indexOf(animationName) % states.length] === "paused";
+  }
+
+  const pausedSince = new WeakMap();
+
+  // Notes when the page pauses an animation and lets it go on: whether it stands still.
+  function stands(animation, time) {
+    if (!changed) return pausedSince.has(animation);
+    if (paused(animation)) {
+      if (!pausedSince.has(animation)) pausedSince.set(animation, time);
+      return true;
+    }
+    if (pausedSince.has(animation)) {
+      animationStart.set(animation, animationStart.get(animation) + time - pausedSince.get(animation));
+      pausedSince.delete(animation);
+    }
+    return false;
+  }
+
   function seekStyles(pages, time) {
     let moved = false;
     for (const scope of pages) {
       for (const animation of scope.getAnimations()) {
+        // one that follows how far something is scrolled needs no clock
+        if (!animation.timeline || "source" in animation.timeline) continue;
         const known = animationStart.has(animation);
-        // a finished one that keeps its last state, or one that the page paused, moves nothing
-        if (animation.playState === "finished" || (!known && animation.playState === "paused")) continue;
+        // a finished one that keeps its last state, or one that a script of the page paused, moves nothing
+        if (animation.playState === "finished" || (!known && animation.playState === "paused" && !paused(animation))) continue;
         if (!known) {
           animationStart.set(animation, time - (Number(animation.currentTime) || 0));
           animation.pause();
         }
+        if (stands(animation, time)) continue;
         const at = time - animationStart.get(animation);
         const end = animation.effect ? animation.effect.getComputedTiming().endTime : Infinity;
         // an animation that ends here still moved something
-        if (at >= end) guarded(() => animation.finish());
-        else animation.currentTime = at;
+        if (at >= end || (clicked && isPointer(animation))) guarded(() => animation.finish());
+        else guarded(() => (animation.currentTime = at));
         moved = true;
       }
     }
     return moved;
   }
 
+  // The pointer glides from one place to the next, but is where somebody clicks: what follows may be the end.
+  let clicked = false;
+  const isPointer = ({ effect, transitionProperty }) =>
+    transitionProperty && effect.target && !effect.pseudoElement && effect.target.classList.contains("replayer-mouse");
+  const isClick = ({ type, data }) => type === 3 && data.source === 2 && data.x !== undefined;
+
   // --- what is not there yet: pictures in data URLs and fonts load in their own time ---
 
+  // Pictures of canvases that are being taken from the recording.
+  let bitmaps = 0;
+  const hopeless = new WeakSet(); // style sheets that did not come
+
+  function countBitmaps() {
+    const create = window.createImageBitmap.bind(window);
+    window.createImageBitmap = async (...args) => {
+      bitmaps++;
+      try {
+        return await create(...args);
+      } finally {
+        bitmaps--;
+      }
+    };
+  }
+
+  // Nothing tells when a video shows its poster. A picture of the same address tells when it is there, and a moment later it is shown.
+  const posters = new WeakMap();
+
+  function comesPoster(video) {
+    const address = video.getAttribute("poster");
+    if (!posters.has(video) || posters.get(video).address !== address) {
+      const poster = { address, there: false };
+      const image = new video.ownerDocument.defaultView.Image();
+      image.src = address;
+      image.decode().catch(silent).then(() => real.setTimeout(() => (poster.there = true), POSTER_MS));
+      posters.set(video, poster);
+    }
+    return !posters.get(video).there;
+  }
+
+  const comingSheets = (scope) =>
+    [...scope.querySelectorAll('link[rel~="stylesheet" i][href^="data:" i]')].filter((link) => !link.sheet && !link.disabled && !hopeless.has(link));
+
   function unfinished() {
-    if (Moving.waiting()) return true;
+    if (Moving.waiting() || bitmaps) return true;
     for (const scope of scopes()) {
       for (const image of scope.querySelectorAll("img")) if (!image.complete) return true;
+      if (comingSheets(scope).length) return true;
+      for (const video of scope.querySelectorAll('video[poster^="data:" i]')) if (comesPoster(video)) return true;
       if (scope.body) void scope.body.offsetHeight; // fonts begin to load at layout
       if (scope.fonts && scope.fonts.status === "loading") return true;
     }
@@ -290,7 +376,11 @@
       document.body.style.background = options.background;
       if (options.text) overlay("caption", options.text);
       if (options.clock) clock = overlay("clock", "");
+      Masks.take(options.masks);
       rules = `@layer dumbwaiter { ${[...STILL, ...Masks.rules(options.masks)].join("\n")} }`;
+      countBitmaps();
+      // it would stop the clock for style sheets, which are in the recording or do not come
+      rrweb.Replayer.prototype.waitForStylesheetLoad = silent;
       replayer = new rrweb.Replayer(events, {
         root: document.getElementById("root"),
         mouseTail: options.mouseTrail ? { strokeStyle: "#f43f5e" } : false,
@@ -311,7 +401,10 @@
         },
       });
       replayer.on("resize", (view) => fit(view, options.picture));
-      replayer.on("event-cast", () => (changed = true));
+      replayer.on("event-cast", (event) => {
+        changed = true;
+        clicked ||= isClick(event);
+      });
       watchTimer(replayer.timer);
       advance(1);
       advance(2);
@@ -324,19 +417,23 @@
       replayer.play(0);
     },
 
-    // Runs on without pictures, up to the frame before `until`, but not for long: the frame that is reached. What follows is what
-    // a whole run shows.
+    // Runs on without pictures, up to the frame before `until`, but not for long: the frame that is reached, and whether something
+    // still loads that is to be waited for, as it would be if a picture was taken. So what follows is what a whole run shows.
     run(until) {
       const limit = real.now() + SLICE_MS;
-      while (at < until && real.now() < limit) this.step(momentOf(at++));
-      return at;
+      while (at < until && real.now() < limit) {
+        if (this.step(momentOf(at++)) === 2 && unfinished()) return [at, true];
+      }
+      return [at, false];
     },
 
     // Moves the recording to `time` (milliseconds): 2 if its content may have changed, 1 if only an animation moved, else 0.
     step(time) {
       changed = false;
-      advance(origin + time);
-      const moved = seekAnimations(time);
+      advance(origin + time + HAIR_MS);
+      let moved = true; // if the page is so odd that this fails, something may have
+      guarded(() => (moved = seekAnimations(time)));
+      clicked = false;
       return changed ? 2 : moved ? 1 : 0;
     },
 
@@ -357,7 +454,11 @@
       await Moving.bring(sleep);
       const until = real.now() + SETTLE_MS;
       while (unfinished() && real.now() < until) await sleep(4);
+      for (const scope of scopes()) for (const link of comingSheets(scope)) hopeless.add(link);
     },
+
+    // Masks that have covered nothing so far.
+    unmasked: () => Masks.unseen(),
 
     // What was warned of since this was last asked, each with how often.
     warnings() {

@@ -17,12 +17,16 @@ import psutil
 
 SAMPLE_SECONDS = 0.5
 END_SECONDS = 5.0
-# What a browser and an encoder need of our environment, by name and by how names begin. Nothing else goes in: they read what strangers
-# made, and what connects to databases and storage often stands there.
-NEEDED = frozenset(
-    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "DUMBWAITER_TAG"}
-)
-NEEDED_BEGINNINGS = ("LC_", "LD_", "DYLD_", "XDG_", "FONTCONFIG_", "FAKETIME", "NIX_", "SNAP")
+# What a browser and an encoder need of our environment. Nothing else goes in: they read what strangers made, and what connects to
+# databases and storage often stands there.
+NEEDED = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "DUMBWAITER_TAG",
+    "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH",
+    "XDG_DATA_DIRS", "XDG_DATA_HOME", "XDG_CONFIG_DIRS", "XDG_RUNTIME_DIR",
+    "FONTCONFIG_FILE", "FONTCONFIG_PATH", "FONTCONFIG_SYSROOT", "FAKETIME", "FAKETIME_SHARED",
+    "SNAP", "SNAP_NAME", "SNAP_REVISION", "SNAP_USER_DATA", "SNAP_USER_COMMON",
+})  # fmt: skip
 
 
 def environment() -> dict[str, str]:
@@ -30,11 +34,7 @@ def environment() -> dict[str, str]:
 
     `DUMBWAITER_TAG` is by what a worker finds those that outlived their task.
     """
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in NEEDED or name.startswith(NEEDED_BEGINNINGS)
-    }
+    return {name: value for name, value in os.environ.items() if name in NEEDED}
 
 
 class Told(SystemExit):

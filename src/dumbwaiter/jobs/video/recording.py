@@ -8,7 +8,7 @@ import stat
 import sys
 import threading
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ from dumbwaiter.jobs.video.errors import (
     NoFullSnapshot,
     NotARecording,
     NotARegularFile,
+    NotJson,
     TooDeep,
     TooFewEvents,
     TooLarge,
@@ -35,6 +36,8 @@ DEFAULT_VIEWPORT = (1280, 720)
 META, FULL_SNAPSHOT, INCREMENTAL = 4, 2, 3
 EVENT_TYPES = range(7)
 MUTATION, CANVAS = 0, 9
+# Of a mouse, of a finger, of what is dragged.
+MOVES = (1, 6, 12)
 DAY_MS = 86_400_000.0
 NO_TIME, FAR_AWAY, NO_EVENT = "no usable timestamp", "more than a day away from the rest", "not an event"
 # Where times are broken, so little is no session any more: shorter than this, without every fourth event.
@@ -72,7 +75,7 @@ class Recording:
 
 
 def load(
-    source: bytes | Path,
+    source: bytes | Path | str,
     *,
     max_bytes: int = MAX_BYTES,
     max_unpacked: int = MAX_UNPACKED,
@@ -83,7 +86,7 @@ def load(
     """Read a recording.
 
     Args:
-        source: a file, or its bytes: an rrweb event array, alone or in one of the containers that `shapes` knows.
+        source: a file (its path), or its bytes: an rrweb event array, alone or in one of the containers that `shapes` knows.
         max_bytes: the most bytes to read; max_unpacked: the most bytes they may unpack to.
         viewport: the page's size, for a recording that does not say it.
         window: the browser window to show, of a recording that has several.
@@ -97,7 +100,7 @@ def load(
         >>> recording.viewport
         (1280, 720)
     """
-    raw = source if isinstance(source, bytes) else read_bounded(source, max_bytes)
+    raw = source if isinstance(source, bytes) else read_bounded(Path(source), max_bytes)
     if len(raw) > max_bytes:
         raise TooLarge(f"{len(raw):,} bytes, more than the allowed {max_bytes:,}")
 
@@ -163,7 +166,10 @@ def assemble(contents: Contents, viewport: tuple[int, int], window: str | None) 
     dropped = sanitise(events)
     if dropped.count:
         warnings.add(str(dropped))
-    text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
+    try:
+        text = json.dumps(events, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise NotJson("a number in it is larger than any that can be kept") from None
     first, last = events[0]["timestamp"], events[-1]["timestamp"]
     meta = next(event["data"] for event in events if event["type"] == META)
     size = (int(meta["width"]), int(meta["height"]))
@@ -227,7 +233,7 @@ class Warnings:
         counted = [
             f"{count:,} event{'s' * (count > 1)} left out: {why}" for why, count in self._counts.items()
         ]
-        return (*self._lines, *counted)
+        return tuple(storable(line) for line in (*self._lines, *counted))
 
 
 def choose_window(
@@ -235,7 +241,9 @@ def choose_window(
 ) -> list[Json]:
     """The events of one browser window: two windows in one file are two sessions."""
     windows = Counter(window for window, _ in entries)
-    if len(windows) < 2:
+    if set(windows) <= {None} and wanted is not None:
+        raise NotARecording(f"there is no window {wanted!r}: the recording names none")
+    if len(windows) < 2 and wanted in {None, *windows}:
         return [entry for _, entry in entries]
     showable = {w for w, entry in entries if isinstance(entry, dict) and entry.get("type") == FULL_SNAPSHOT}
     if wanted is not None and wanted not in windows:
@@ -313,7 +321,29 @@ def complete(kind: int, data: dict[str, Any]) -> bool:
             return False
         if source == MUTATION:
             complete_mutation(data)
+        if source in MOVES:
+            return complete_positions(data)
     return True
+
+
+def complete_positions(data: dict[str, Any]) -> bool:
+    """Leave out positions of a pointer that are none, and give one its time: without it all that follows would be held up. False if none is left."""
+    items = data.get("positions")
+    data["positions"] = [
+        item
+        for item in (items if isinstance(items, list) else [])
+        if isinstance(item, dict) and all(is_number(item.get(name)) for name in ("x", "y"))
+    ]
+    for item in data["positions"]:
+        offset = item.get("timeOffset")
+        if not is_number(offset) or abs(offset) > DAY_MS:
+            item["timeOffset"] = 0
+    return bool(data["positions"])
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number, and not True or False."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def complete_mutation(data: dict[str, Any]) -> None:
@@ -449,6 +479,11 @@ def with_viewport(events: list[Event], default: tuple[int, int], warnings: Warni
     return sized
 
 
+def storable(text: str) -> str:
+    """The same without halves of characters, which no database and no JSON of ours takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def has_size(data: dict[str, Any]) -> bool:
     """Whether width and height are numbers that a page can have."""
     sides = (data.get("width"), data.get("height"))
@@ -457,12 +492,13 @@ def has_size(data: dict[str, Any]) -> bool:
 
 def title_of(events: list[Event]) -> str:
     """The recorded page's title, or an empty string."""
-    waiting = [next(event["data"]["node"] for event in events if event["type"] == FULL_SNAPSHOT)]
+    waiting = deque([next(event["data"]["node"] for event in events if event["type"] == FULL_SNAPSHOT)])
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         children = node.get("childNodes", ())  # `sanitise` has looked at them
         if node.get("tagName") == "title":
-            return " ".join("".join(str(child.get("textContent", "")) for child in children).split())[:200]
+            words = "".join(str(child.get("textContent", "")) for child in children).split()
+            return storable(" ".join(words)[:200])
         if node.get("tagName") != "body":
             waiting.extend(children)
     return ""

@@ -18,7 +18,7 @@ MUTATION = 0
 MAX_DEPTH = 2_500
 LOADING = {
     "src", "srcset", "poster", "data", "background", "xlink:href", "imagesrcset", "srcdoc", "manifest", "archive",
-    "code", "codebase", "classid", "longdesc", "ping", "action", "formaction",
+    "code", "codebase", "classid",
 }  # fmt: skip
 HREF_LOADS = {
     "link",

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 # After about so many pictures a new segment begins: it is the most that is done again after a crash.
 PICTURES = 150
-# Of a frame that no event touches: an endless animation may draw it all the same.
-HELD = 0.1
+# Of a frame that no event touches. It takes a hundredth of a picture, but an endless animation may draw it all the same; and each
+# segment costs a quarter of a second.
+HELD = 0.03
 
 
 class Segment(NamedTuple):

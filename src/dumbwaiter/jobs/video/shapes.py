@@ -17,6 +17,8 @@ ZLIB_HEADERS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 # What @rrweb/packer gives is a string; a file of it has each of these bytes as a character.
 PACKED = tuple(header.decode("latin-1") for header in ZLIB_HEADERS)
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# More would take gigabytes of memory; thirty megabytes of a page have half a million.
+MAX_VALUES = 10_000_000
 AUTO_HEADER = 32 + zlib.MAX_WBITS  # zlib's own number for "gzip or zlib, look yourself"
 EVENT_LISTS = ("events", "snapshots", "data")
 HEADER_LINE_LIMIT = 4096
@@ -119,6 +121,8 @@ def values(text: str, contents: Contents, salvage: bool) -> list[Json]:
         if error.msg == "Extra data" and (lines := parse_lines(text, contents, salvage)) is not None:
             return lines
         if not stops_early(text, error):
+            if error.pos == 0:
+                raise NotJson("this is no recording: it does not begin as JSON does") from None
             raise NotJson(f"invalid JSON at character {error.pos:,}: {error.msg}") from None
         if salvage:
             return [whole_items(text, contents)]
@@ -162,8 +166,20 @@ def whole_items(text: str, contents: Contents) -> list[Json]:
 
 
 def parse(text: str) -> Json:
-    """JSON as its standard has it: Python's own parser also takes NaN and Infinity."""
-    return json.loads(text.lstrip("\ufeff"), parse_constant=no_constants)
+    """JSON as its standard has it: Python's own parser also takes NaN and Infinity.
+
+    Raises:
+        TooLarge: it has so many values that they would take gigabytes of memory; a list of `{}` takes fifty times its text.
+    """
+    number = text.count(",") + text.count("{") + text.count("[")
+    if number > MAX_VALUES:
+        raise TooLarge(f"some {number:,} values, more than the allowed {MAX_VALUES:,}")
+    try:
+        return json.loads(text.lstrip("\ufeff"), parse_constant=no_constants)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # a number of thousands of digits
+        raise NotJson(f"invalid JSON: {error}") from None
 
 
 def no_constants(name: str) -> NoReturn:

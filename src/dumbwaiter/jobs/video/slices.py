@@ -103,7 +103,7 @@ class Slice:
     def __init__(self, work: Work, share: Share, household: Household) -> None:
         self._work, self.share, self._household = work, share, household
         likely = bytearray().join(work.likely[segment.first : segment.end] for segment in share.segments)
-        self._effort = Effort(likely)
+        self._effort = Effort(likely, constant_rate=work.options.constant_rate)
         self._began = time.monotonic()
         self._before = 0
         self._segment = share.segments[0]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NAME = "video-export"
 QUEUE = "exports"
 TIMEOUT = timedelta(minutes=30)
+# Of one export: what reads the recording, and the browsers and encoders, which have a limit of their own.
+MOST_MEMORY = 3 << 30
 RECORDINGS = "DUMBWAITER_RECORDINGS"
 SAMPLE = "sample:"
 # Parts of the whole, as they take their time here: reading is quick, publishing copies a few megabytes.
@@ -52,7 +54,13 @@ def register(waiter: Dumbwaiter) -> Any:
         >>> video_export.enqueue(recording="sample:shop-tour")
     """
     declare = waiter.task(
-        NAME, queue=QUEUE, isolate=True, needs={"chromium": browsers()}, timeout=TIMEOUT, http=True
+        NAME,
+        queue=QUEUE,
+        isolate=True,
+        needs={"chromium": browsers()},
+        timeout=TIMEOUT,
+        max_memory=MOST_MEMORY,
+        http=True,
     )
     return declare(export_video)
 

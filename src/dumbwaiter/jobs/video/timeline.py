@@ -30,6 +30,8 @@ class Piece(NamedTuple):
 
     def frames_to(self, moment: float) -> int:
         """How many frames after the first of this piece it takes to show what has happened by `moment`."""
+        if not self.interval_ms:
+            return 0  # what it shows stays
         return max(math.ceil((moment - self.at_ms) / self.interval_ms - ROUNDING), 0)
 
 
@@ -81,6 +83,17 @@ def lay(
                 pieces.append(Piece(frame, last.moment(frame), left / shortened))
                 pieces.append(Piece(frame + shortened, until, interval_ms))
     return Timeline(tuple(pieces)), pieces[-1].frame + pieces[-1].frames_to(end_ms) + 1
+
+
+def held(timeline: Timeline, frames: int, more: int) -> tuple[Timeline, int]:
+    """The same with so many frames more, in which the last one stays: nothing of what comes after the part is shown."""
+    if not more:
+        return timeline, frames
+    last = frames - 1
+    # the first piece stays as it is: its pace leads up to it
+    stays = Piece(max(last, 1), timeline.moment(last), 0.0)
+    before = tuple(piece for piece in timeline.pieces if piece.frame < stays.frame)
+    return Timeline((*before, stays)), frames + more
 
 
 def gaps(
