@@ -212,7 +212,7 @@ const MARK = "dumbwaiter-picture:";
 // In JSON: url(\"https://…, or an attribute that `clean` has marked.
 const PICTURE = new RegExp(`(url\\((?:\\\\"|')?)(https?:[^)"'\\\\\\s]+)|"${MARK}([^"\\\\]+)`, "g");
 const PICTURED = { img: "src", input: "src", image: "href", video: "poster" };
-const LOADING = /^(src|srcset|poster|data|background|xlink:href|imagesrcset|srcdoc|manifest|archive|code|codebase|classid|longdesc|ping|action|formaction)$/;
+const LOADING = /^(src|srcset|poster|data|background|xlink:href|imagesrcset|srcdoc|manifest|archive|code|codebase|classid)$/;
 const HREF_LOADS = /^(link|base|image|use|feimage|lineargradient|radialgradient|pattern|mpath|script)$/;
 const FRAMES = /^(iframe|frame|object|embed|portal|fencedframe)$/;
 
