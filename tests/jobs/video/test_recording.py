@@ -175,7 +175,8 @@ def test_a_stream_that_was_packed_into_a_string_is_read_from_a_file_of_it() -> N
 
 def test_changes_before_the_first_snapshot_are_left_out() -> None:
     events = events_of("shapes/array.json")
-    early = {"type": 3, "data": {"source": 1, "positions": []}, "timestamp": events[0]["timestamp"] - 500}
+    moved = {"source": 1, "positions": [{"x": 1, "y": 1, "id": 5, "timeOffset": 0}]}
+    early = {"type": 3, "data": moved, "timestamp": events[0]["timestamp"] - 500}
     assert (
         "1 event left out: before the first full snapshot"
         in load(json.dumps([early, *events]).encode()).warnings
