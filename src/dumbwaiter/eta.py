@@ -29,7 +29,7 @@ MEMORY = 30.0
 LEAST_SECONDS, LEAST_FRACTION = 2.0, 0.03
 # How far each guess is off where little is known, as the standard deviation of the logarithm.
 RATE_OFF = 0.35
-DURATION_OFF, PROFILE_OFF = 0.7, 0.15
+DURATION_OFF, PROFILE_OFF = 0.7, 0.22
 # From one half of the time to the other the speed changes by less than this, or the change was a step and is over.
 MOST_TREND = 1.25
 # With so many earlier tasks the estimate is told with a range, in which four of five ends lie (if errors are log-normal).
