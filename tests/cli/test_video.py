@@ -280,6 +280,19 @@ def test_a_directory_standard_input_and_options_make_videos_too(
     assert not (tmp_path / "x.mp4.parts").exists()
 
 
+def test_an_option_that_one_recording_cannot_have_keeps_no_other_from_its_video(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "short.json").write_text(json.dumps(session(0.4)))
+    (tmp_path / "whole.json").write_text(json.dumps(session(1.2)))
+    answer = cli("export-video", "short.json", "whole.json", "-o", "videos/", "--start", "1s")
+
+    assert answer.returncode == 1
+    assert "short.json: start=1 s: the recording lasts 0.4 s" in answer.stderr
+    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["whole.mp4"]
+    assert cli("export-video", "short.json", "-o", "x.mp4", "--start", "1s").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -160,10 +160,10 @@ def export_video(  # noqa: PLR0917 - the options of a command line
                 export_one(recording, target, how, cancelled)
             except (ToolMissing, ExportCancelled):
                 raise
-            except ImpossibleOption as error:
-                raise typer.BadParameter(in_words(error)) from error
             except (DumbwaiterError, OSError) as error:
                 sentence = f"{name_of(recording)}: {reason_of(error)}"
+                if len(found) == 1 and isinstance(error, ImpossibleOption):
+                    raise typer.BadParameter(in_words(error)) from error
                 if len(found) == 1:
                     raise SomeFailed(sentence) from error
                 # the others are good all the same
