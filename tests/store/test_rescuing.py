@@ -33,6 +33,14 @@ def test_a_worker_silent_for_a_lease_loses_its_task_and_no_sooner(store):
     assert claimed_ids(store, now=at(21), worker="w2") == [task.id]
 
 
+def test_a_worker_whose_first_word_got_no_answer_says_it_again(store):
+    registered(store)
+    registered(store, now=at(1))
+
+    [worker] = store.workers()
+    assert (worker.name, worker.started_at) == ("w1", at(1))
+
+
 def test_a_rescue_is_charged_to_the_crash_budget_and_not_to_the_retries(store):
     task = started(store)
 

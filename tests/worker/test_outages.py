@@ -20,6 +20,7 @@ from dumbwaiter.executors.registry import Registry, TaskType
 from dumbwaiter.executors.signature import Signature
 from dumbwaiter.store.connections import normal_url
 from dumbwaiter.task import Fence, Status
+from dumbwaiter.worker import loop
 from dumbwaiter.worker.buffer import Buffer
 from dumbwaiter.worker.claimer import Claimer
 from dumbwaiter.worker.loop import Worker
@@ -74,6 +75,38 @@ def test_a_sqlite_file_that_was_locked_for_longer_than_a_lease_starts_nothing_ag
         done = until(lambda: found if (found := waiter.get(task.id)).status.final else None)
 
     assert (Status.SUCCESS, 1, 0) == (done.status, done.attempt, done.crash_count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_database_that_goes_away_at_any_step_of_a_start_is_waited_for(
+    make_database: Callable[[Kind], Database], tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "WAIT_FOR_DATABASE", 0.01)
+    database = make_database(kind)
+    waiter = Dumbwaiter(database.url, files=str(tmp_path / "files"), workdir=str(tmp_path / "work"), **SHORT)
+    waiter.migrate()
+    seen: list[str] = []
+
+    def away(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if threading.current_thread().name == "dumbwaiter-start" and statement not in seen:
+            seen.append(statement)
+            raise DatabaseUnavailable("it has just gone away")
+
+    @waiter.task("short")
+    def short() -> str:
+        return "done"
+
+    task = short.enqueue()
+    sa.event.listen(sa.Engine, "before_cursor_execute", away)
+    try:
+        with working(waiter) as worker:
+            done = until(lambda: found if (found := waiter.get(task.id)).status.final else None)
+            [row] = waiter.store.workers()
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", away)
+
+    assert (Status.SUCCESS, worker.name) == (done.status, row.name)
+    assert {"SELECT", "INSERT", "DELETE"} <= {statement.split()[0] for statement in seen}
 
 
 @pytest.mark.service("postgresql")

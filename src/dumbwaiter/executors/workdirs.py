@@ -45,7 +45,8 @@ class Workdirs:
         try:
             # Others may pass but not look: a browser that a task starts as a user without rights has its profile in here.
             self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
-            self._held = taken(self._lock)
+            if self._held is None:
+                self._held = taken(self._lock)
             self._home.mkdir(exist_ok=True, mode=0o711)
         except OSError as error:
             raise ConfigurationError(

@@ -184,6 +184,9 @@ def around(db: Database, connection: Connection, now: Instant, lease: timedelta)
 
 
 def register(db: Database, connection: Connection, worker: WorkerRow, now: Instant) -> None:
+    """Write the row of a worker that starts. A second time too: of a commit without an answer nobody knows whether it passed."""
+    workers = db.tables.workers
+    connection.execute(sa.delete(workers).where(workers.c.name == worker.name))
     values = {
         "name": worker.name,
         "host": worker.host,
@@ -196,7 +199,7 @@ def register(db: Database, connection: Connection, worker: WorkerRow, now: Insta
         "heartbeat_at": now,
         "stopping": False,
     }
-    connection.execute(sa.insert(db.tables.workers).values(values))
+    connection.execute(sa.insert(workers).values(values))
 
 
 def forget_silent(db: Database, connection: Connection, now: Instant, after: timedelta) -> None:

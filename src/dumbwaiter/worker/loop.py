@@ -64,7 +64,7 @@ FLUSH = 10.0
 SILENT = 1.0
 # How long a stop waits for the answer to a claim that is under way, or for a start that is.
 BRIEFLY = 2.0
-WAIT_FOR_SCHEMA = 5.0
+WAIT_FOR_DATABASE, WAIT_FOR_SCHEMA = 1.0, 5.0
 # A worker that slept for less, on a laptop say, finds its row when it wakes.
 FORGET_AFTER = timedelta(hours=12)
 
@@ -250,7 +250,7 @@ class Worker:
 
     def _start_when_ready(self) -> None:
         try:
-            if self._wait_for_schema():
+            if self._wait_for_database():
                 self._start_duties()
         except Exception as error:
             # nothing that waiting would mend: a work directory that cannot be made, no more processes
@@ -259,10 +259,6 @@ class Worker:
             self.stop(hurry=True)
 
     def _start_duties(self) -> None:
-        self._refuse_split_files()
-        self._workdirs.open()
-        self._clean_up_after_the_dead()
-        self._tell_of_the_clock()
         with self._threshold:
             if self._too_late:
                 return
@@ -275,21 +271,30 @@ class Worker:
     def _duties(self) -> list[Duty]:
         return [self._finish_duty, self._watch_duty, self._time_duty, self._claim_duty, *self._housekeeping]
 
-    def _wait_for_schema(self) -> bool:
-        """Wait until there are tables of our version, and say once what is being waited for. False if stopped meanwhile."""
+    def _wait_for_database(self) -> bool:
+        """Wait until all is ready, and say once what is being waited for. False if stopped meanwhile."""
         told = ""
         while not self._stopping.is_set():
             try:
-                self.store.schema.ensure()
-                self._register()
+                self._make_ready()
             except StoreError as error:
                 if str(error) != told:
                     log.warning("worker %s waits: %s", self.name, error)
                 told = str(error)
-                self._stopping.wait(1.0 if isinstance(error, DatabaseUnavailable) else WAIT_FOR_SCHEMA)
+                away = isinstance(error, DatabaseUnavailable)
+                self._stopping.wait(WAIT_FOR_DATABASE if away else WAIT_FOR_SCHEMA)
             else:
                 return True
         return False
+
+    def _make_ready(self) -> None:
+        """Everything that comes before the duties. The database may go away at any step of it: then it is done once more."""
+        self.store.schema.ensure()
+        self._register()
+        self._refuse_split_files()
+        self._workdirs.open()
+        self._clean_up_after_the_dead()
+        self._tell_of_the_clock()
 
     def _register(self) -> None:
         from dumbwaiter import __version__
