@@ -28,8 +28,13 @@ hypothesis.settings.load_profile("dumbwaiter")
 # The tests of a group run one at a time, in one process: the first three and the mutants start many processes and measure times,
 # and none of their tests shall meet the load of another of its group; the others share the videos that they made, or a browser.
 GROUPS = {
-    # these wait most of the time, for answers that are late and for the end of outages
-    "waiting": ("tests/faults/campaigns/test_hours.py", "tests/faults/test_final.py"),
+    # these wait most of the time, for answers that are late, for the end of outages and of leases
+    "waiting": (
+        "tests/faults/campaigns/test_hours.py",
+        "tests/faults/campaigns/test_soak.py",
+        "tests/faults/test_coming_back.py",
+        "tests/faults/test_final.py",
+    ),
     # fifty processes for one key take half of the connections that a server has
     "faults": ("tests/faults/", "tests/store/test_contention.py"),
     "workers": ("tests/worker/", "tests/api/test_uvicorn.py"),
@@ -37,9 +42,11 @@ GROUPS = {
     "browser": ("tests/browser/",),
     "mutants": ("tests/mutants/",),
 }
-# Each statement is tried on MariaDB by the tests of the store, and every way to run a task by this file; what else whole
-# worker processes go through there takes minutes, and is tried with --faults.
+# Each statement is tried on every database by the tests of the store, and every way to run a task by this file; what else whole
+# worker processes go through takes minutes. So of what names no database --faults tries it on all of them, and without that flag
+# no worker is tried on MariaDB, and none is killed but on PostgreSQL.
 PROCESSES = ("tests/faults/", "tests/worker/")
+KILLED = "tests/faults/"
 ON_EVERY_DATABASE = "tests/worker/test_running.py"
 FLAGGED = {
     "long": ("--faults",),
@@ -230,15 +237,19 @@ def _reason_to_leave_out(config: pytest.Config, item: pytest.Item) -> str | None
     for marker, flags in FLAGGED.items():
         if item.get_closest_marker(marker) and not all(config.getoption(flag) for flag in flags):
             return f"run only with {' '.join(flags)}"
-    if _processes_on_mariadb(item) and not config.option.faults:
+    if not config.option.faults and _on_one_database_too_many(config, item):
         return "run only with --faults"
     return None
 
 
-def _processes_on_mariadb(item: pytest.Item) -> bool:
+def _on_one_database_too_many(config: pytest.Config, item: pytest.Item) -> bool:
     chosen = getattr(item, "callspec", None)
-    elsewhere = item.nodeid.startswith(PROCESSES) and not item.nodeid.startswith(ON_EVERY_DATABASE)
-    return elsewhere and chosen is not None and "mysql" in chosen.params.values()
+    if chosen is None or not item.nodeid.startswith(PROCESSES) or item.nodeid.startswith(ON_EVERY_DATABASE):
+        return False
+    named = any("database_kind" in str(marker.args[0]) for marker in item.iter_markers("parametrize"))
+    killed = item.nodeid.startswith(KILLED) and "postgresql" not in config.option.without
+    kind = chosen.params.get("database_kind")
+    return "mysql" in chosen.params.values() or (killed and not named and kind == "sqlite")
 
 
 def _services(item: pytest.Item) -> list[str]:
