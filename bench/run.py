@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from bench import api, chart, environments, files, plans, prune, report, results, servers, sse
 from bench.contestants import OURS, QUEUES, SERVERS, Contestant, chosen
@@ -101,6 +102,9 @@ def parser() -> argparse.ArgumentParser:
     cleaning = words.add_parser("prune", help="old records and expired files go while tasks flow")
     cleaning.set_defaults(word=measure_pruning)
     cleaning.add_argument("--databases", type=several(DATABASES), default=DATABASES, metavar="NAME,…")
+    cleaning.add_argument(
+        "--only", type=several(prune.DUE), default=list(prune.DUE), metavar="NAME,…", help="files, records"
+    )
     cleaning.add_argument("--quick", action="store_true", help="few of them: to see that it works")
 
     stored = words.add_parser("files", help="large files go to a disk and to object stores, in little memory")
@@ -120,6 +124,12 @@ def parser() -> argparse.ArgumentParser:
     drawn.add_argument("--quick", action="store_true", help="two seconds of each: to see that it works")
     drawn.add_argument("--out", type=Path, help="where the JSON goes (.dev/bench/results/video-DATE.json)")
 
+    add_web(words)
+    return top
+
+
+def add_web(words: Any) -> None:
+    """The words that measure a web application."""
     asking = words.add_parser("api", help="POST /tasks/noop beside a bare route that inserts a row")
     asking.set_defaults(word=measure_api)
     asking.add_argument("--databases", type=several(WEB), default=WEB, metavar="NAME,…")
@@ -130,7 +140,6 @@ def parser() -> argparse.ArgumentParser:
     following.add_argument("--databases", type=several(WEB), default=WEB, metavar="NAME,…")
     following.add_argument("--seconds", type=float, help="for how long (600)")
     following.add_argument("--quick", action="store_true", help="few, for 8 s: to see that it works")
-    return top
 
 
 def several(known: Iterable[str]) -> Callable[[str], list[str]]:
@@ -252,7 +261,7 @@ def show_plans(given: argparse.Namespace) -> int:
 def measure_pruning(given: argparse.Namespace) -> int:
     amounts = prune.QUICK if given.quick else prune.FULL
     with servers.started(set(given.databases)) as running:
-        found = (one for server in running.values() for one in prune.measure(server, amounts))
+        found = (one for server in running.values() for one in prune.measure(server, amounts, given.only))
         return 1 if prune.show(found) else 0
 
 

@@ -25,9 +25,8 @@ from bench import processes
 from bench.environments import ROOT
 from bench.trials import Failed
 from dumbwaiter.jobs.video import InDirectory, Options, VideoError, export, load
-from tests.jobs.video.support import Tag, wait_for
+from tests.jobs.video.support import Peak, Tag, wait_for
 
-LOOK_SECONDS = 0.2
 # The longest that any export here may take: a frozen one shall not freeze the run.
 LONGEST_SECONDS = 3600.0
 DURATIONS = {
@@ -72,14 +71,6 @@ class Made:
     def times(self) -> float:
         """How many times faster than real time."""
         return self.duration / self.seconds
-
-
-@dataclass
-class Watched:
-    """What was seen of an export's processes: the most memory of all of them together, in MB, and whether any was left."""
-
-    peak_mb: float = 0.0
-    left: int = 0
 
 
 def options_of(words: Mapping[str, Any]) -> Options:
@@ -206,23 +197,9 @@ class Export:
                 process.kill()
         wait_for(lambda: not self._tag.processes(), 5.0)
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[Watched]:
-        """Look at the memory of all of it five times a second."""
-        seen, done = Watched(), threading.Event()
-
-        def look() -> None:
-            while not done.wait(LOOK_SECONDS):
-                seen.peak_mb = max(seen.peak_mb, processes.proportional_mb(self.process.pid))
-                self._tag.processes()
-
-        watcher = threading.Thread(target=look, daemon=True)
-        watcher.start()
-        try:
-            yield seen
-        finally:
-            done.set()
-            watcher.join()
+    def watching(self) -> contextlib.AbstractContextManager[Peak]:
+        """Look at the memory of all of it."""
+        return self._tag.watching()
 
 
 def exported(job: Job, home: Path) -> Made:

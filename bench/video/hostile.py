@@ -88,7 +88,7 @@ def endure(raw: bytes, home: Path, name: str) -> Endured:
             made = running.made()
         seconds = time.monotonic() - began
         left = running.processes_left(), len(running.files_left())
-    return Endured(made.error if made else "", made is None, seconds, seen.peak_mb, *left)
+    return Endured(made.error if made else "", made is None, seconds, seen.mb, *left)
 
 
 def scripts_run(raw: bytes, workdir: Path) -> int:

@@ -361,7 +361,7 @@ def peak(bench: Bench, source: Path) -> float:
         made = running.made()
     if made.error:
         raise Failed(f"{made.error}: {made.message}")
-    return seen.peak_mb
+    return seen.mb
 
 
 def harmful(bench: Bench) -> None:

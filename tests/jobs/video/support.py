@@ -7,10 +7,12 @@ import io
 import json
 import os
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from dumbwaiter.jobs.video.browser import ADDRESS, Browser, Response, start
 from dumbwaiter.jobs.video.encoder import find_ffmpeg
 from dumbwaiter.jobs.video.options import Options
 from dumbwaiter.jobs.video.plan import plan
-from dumbwaiter.jobs.video.processes import alive
+from dumbwaiter.jobs.video.processes import alive, share
 from dumbwaiter.jobs.video.recording import Recording, load
 from dumbwaiter.jobs.video.replay import load as load_page
 from dumbwaiter.jobs.video.replay import settle_page
@@ -263,6 +265,13 @@ def plain_replayer(recording: Recording, workdir: Path) -> Iterator[PlainReplaye
         yield PlainReplayer(browser)
 
 
+@dataclass
+class Peak:
+    """The most memory that all of an export's processes were seen to take together, in MiB."""
+
+    mb: float = 0.0
+
+
 class Tag:
     """A word in the environment of everything that a test starts."""
 
@@ -285,6 +294,24 @@ class Tag:
     def gone(self) -> bool:
         """Whether all of them, and all that were ever seen, end within two seconds."""
         return wait_for(lambda: not self.processes() and not any(map(alive, self._seen)), 2.0)
+
+    @contextmanager
+    def watching(self) -> Iterator[Peak]:
+        """Look at the memory of all of them five times a second."""
+        peak, done = Peak(), threading.Event()
+
+        def look() -> None:
+            while not done.wait(0.2):
+                # a page that several share counts once among them
+                peak.mb = max(peak.mb, sum(map(share, self.processes())) / (1 << 20))
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield peak
+        finally:
+            done.set()
+            watcher.join()
 
     def _carried_by(self, process: psutil.Process) -> bool:
         try:

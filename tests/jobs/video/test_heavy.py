@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from dumbwaiter.jobs.video.errors import ExportCancelled
@@ -21,7 +18,7 @@ from dumbwaiter.jobs.video.recording import load
 from tests.jobs.video.sessions import change, session
 from tests.jobs.video.support import Tag, decode, element, page, text
 
-LARGEST = 2000e6
+LARGEST_MB = 1900
 HOUR = 3600.0
 
 
@@ -66,30 +63,6 @@ def busily(seconds: float, a_second: int = 300) -> bytes:
     return session(page(*lines, seconds=seconds), *events, size=(640, 360))
 
 
-@contextmanager
-def measured(tag: Tag) -> Iterator[list[float]]:
-    """The memory of all processes that carry the tag, in bytes, five times a second."""
-    seen, done = [0.0], threading.Event()
-
-    def look() -> None:
-        while not done.wait(0.2):
-            total = 0
-            for process in tag.processes():
-                try:
-                    total += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            seen.append(total)
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        watcher.join()
-
-
 Told = list[tuple[float, float]]
 
 
@@ -105,7 +78,7 @@ def watched(tmp_path: Path, tag: Tag, told: Told) -> Callable[..., Video]:
     def watched(raw: bytes, **options: Any) -> Video:
         recording = load(raw)
         began = time.monotonic()
-        with measured(tag) as memory:
+        with tag.watching() as peak:
             video = export(
                 recording,
                 tmp_path / "out.mp4",
@@ -115,7 +88,7 @@ def watched(tmp_path: Path, tag: Tag, told: Told) -> Callable[..., Video]:
             )
         moments = [0.0, *(moment for moment, _ in told)]
         assert max(later - earlier for earlier, later in pairwise(moments)) < 10
-        assert max(memory) < LARGEST
+        assert 0 < peak.mb < LARGEST_MB
         return video
 
     return watched
