@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from dumbwaiter import Dumbwaiter
-from dumbwaiter.errors import TaskCancelled
+from dumbwaiter.errors import InvalidArguments, TaskCancelled
 from dumbwaiter.executors.context import Publication, Stop, TaskContext
 from dumbwaiter.jobs.video import load, sample, sample_names
 from dumbwaiter.jobs.video.errors import EmptyRecording, ImpossibleOption, NoSuchRecording
@@ -152,6 +153,37 @@ def test_what_cannot_be_done_as_it_was_asked_for_is_told_to_the_person(
     assert failure.value.user_message.startswith("It cannot be exported as it was asked for: ")
     assert said in failure.value.user_message
     assert not failure.value.transient
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "said"),
+    [
+        ({"recording": "sample:nope"}, "recording", "there is no sample 'nope'; there are: shop-tour"),
+        (
+            {"recording": "sample:shop-tour", "end_seconds": 2.0, "start_seconds": 5.0},
+            "end_seconds",
+            "the part to show ends at 2 s, which is not after its beginning at 5 s",
+        ),
+    ],
+)
+def test_what_nobody_could_make_is_refused_where_it_is_asked_for(
+    arguments: dict[str, Any], path: str, said: str, tmp_path: Path
+) -> None:
+    waiter = Dumbwaiter(f"sqlite:///{tmp_path / 'tasks.db'}")
+    waiter.migrate()
+    video_export = register(waiter)
+    with closing(waiter), pytest.raises(InvalidArguments) as refusal:
+        video_export.enqueue(**arguments)
+    assert refusal.value.errors == ((path, said),)
+
+
+def test_what_only_a_worker_can_know_is_taken_as_it_is(tmp_path: Path) -> None:
+    waiter = Dumbwaiter(f"sqlite:///{tmp_path / 'tasks.db'}")
+    waiter.migrate()
+    video_export = register(waiter)
+    with closing(waiter):
+        task = video_export.enqueue(recording="elsewhere.json", start_seconds=5.0, end_seconds=5.5)
+    assert task.payload == {"recording": "elsewhere.json", "start_seconds": 5.0, "end_seconds": 5.5}
 
 
 @pytest.mark.parametrize(

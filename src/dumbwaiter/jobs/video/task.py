@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from dumbwaiter.executors.context import TaskContext
 from dumbwaiter.executors.upload import Upload
@@ -22,7 +22,7 @@ from dumbwaiter.jobs.video.export import Video, export
 from dumbwaiter.jobs.video.formats import CONTAINERS
 from dumbwaiter.jobs.video.options import LONGEST_TEXT, MOST_MASKS, Options
 from dumbwaiter.jobs.video.recording import Recording, load
-from dumbwaiter.jobs.video.samples import sample
+from dumbwaiter.jobs.video.samples import no_sample, sample, sample_names
 
 if TYPE_CHECKING:
     from dumbwaiter.app import Dumbwaiter
@@ -92,16 +92,45 @@ class Kept:
         return self.ctx.task.attempt > 1 and self.ctx.restore(name, into) is not None
 
 
+def known(recording: str | Upload) -> str | Upload:
+    """Refuse a sample that there is not where the task is asked for. What a worker's directory holds only the worker knows.
+
+    Raises:
+        ValueError: with the samples that there are.
+    """
+    if isinstance(recording, str) and recording.startswith(SAMPLE):
+        name = recording.removeprefix(SAMPLE)
+        if name not in sample_names():
+            raise ValueError(no_sample(name))
+    return recording
+
+
+def after_start(end: float | None, given: ValidationInfo) -> float | None:
+    """Refuse an end that comes before the beginning where the task is asked for.
+
+    Raises:
+        ValueError: with both.
+    """
+    start = next((given.data[name] for name in given.data if name.endswith("start_seconds")), None)
+    if end is not None and start is not None and end <= start:
+        raise ValueError(
+            f"the part to show ends at {end:g} s, which is not after its beginning at {start:g} s"
+        )
+    return end
+
+
 def export_video(
     ctx: TaskContext,
-    recording: str | Upload,
+    recording: Annotated[str | Upload, AfterValidator(known)],
     *,
     format: Literal["mp4", "webm", "gif"] = "mp4",  # noqa: A002 - what is written in a request
     fps: Annotated[int, Field(ge=1, le=60)] = 25,
     max_side: Annotated[int, Field(ge=160, le=4096)] = 1920,
     speed: Annotated[float, Field(ge=0.1, le=100)] = 1.0,
     start_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS)] = 0.0,
-    end_seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None,
+    end_seconds: Annotated[
+        Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None, AfterValidator(after_start)
+    ] = None,
     max_gap_seconds: Annotated[float, Field(ge=0.1, le=MOST_SECONDS)] | None = None,
     cursor: bool = True,
     clicks: bool = True,

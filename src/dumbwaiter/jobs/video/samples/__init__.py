@@ -17,6 +17,11 @@ def sample_names() -> list[str]:
     )
 
 
+def no_sample(name: str) -> str:
+    """The sentence that says so."""
+    return f"there is no sample {name!r}; there are: {', '.join(sample_names())}"
+
+
 def sample(name: str) -> Recording:
     """A bundled recording.
 
@@ -28,6 +33,6 @@ def sample(name: str) -> Recording:
         'Lantern & Leaf · 灯笼与茶'
     """
     if name not in sample_names():
-        raise NoSuchRecording(f"there is no sample {name!r}; there are: {', '.join(sample_names())}")
+        raise NoSuchRecording(no_sample(name))
     with as_file(files(__name__) / f"{name}{SUFFIX}") as path:
         return load(path)
