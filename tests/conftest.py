@@ -31,7 +31,6 @@ GROUPS = {
     # these wait most of the time, for answers that are late, for the end of outages and of leases
     "waiting": (
         "tests/faults/campaigns/test_hours.py",
-        "tests/faults/campaigns/test_soak.py",
         "tests/faults/test_coming_back.py",
         "tests/faults/test_final.py",
     ),

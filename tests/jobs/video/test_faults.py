@@ -275,7 +275,8 @@ def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: 
     assert worker.stdout is not None
     with worker.stdout as told:
         assert told.readline() == b"rendering\n"
-        assert tag.processes("ffmpeg")
+        # between two segments there is no encoder for a moment
+        assert wait_for(lambda: bool(tag.processes("ffmpeg")), 5.0)
         assert tag.processes("--remote-debugging-pipe")
         worker.kill()
         worker.wait()

@@ -275,6 +275,38 @@ def test_a_video_inside_the_recording_plays_as_it_was_played(tmp_path: Path) -> 
     assert [(s, shown[s]) for s, wanted in expected.items() if abs(shown[s] - wanted) > 0.12] == []
 
 
+# A browser that says it has arrived long before it can draw: a frame is there only when it has been asked for some times.
+LATE = """(() => {
+  const Real = VideoFrame, draw = CanvasRenderingContext2D.prototype.drawImage;
+  const stampOf = (video) => { const frame = new Real(video); frame.close(); return frame.timestamp };
+  let there = null, asked = 0;
+  window.drawn = [];
+  window.VideoFrame = class {
+    constructor(video) {
+      const stamp = stampOf(video);
+      if (there === null || stamp === there || ++asked > 5) [there, asked] = [stamp, 0];
+      this.timestamp = there;
+    }
+    close() {}
+  };
+  CanvasRenderingContext2D.prototype.drawImage = function (source, ...more) {
+    if (source instanceof HTMLVideoElement) drawn.push(stampOf(source) === there);
+    return draw.call(this, source, ...more);
+  };
+})()"""
+
+
+def test_a_frame_of_a_video_is_taken_once_it_is_there_and_not_when_it_is_said_to_be(tmp_path: Path) -> None:
+    with replayed(video_page(), tmp_path) as replay:
+        replay.browser.evaluate(LATE)
+        # the second of each pair shows the frame that is there already, the third another one
+        shown = [replay.at(seconds) for seconds in (0.6, 0.64, 0.68, 1.32, 1.36, 2.0)]
+        drawn = replay.browser.evaluate("drawn")
+    assert len(drawn) >= 4
+    assert all(drawn)
+    assert not (shown[0] == shown[-1]).all()
+
+
 def test_two_runs_show_the_same(make: Callable[..., Video]) -> None:
     one, other = (make(gallery(), fps=10, clock=True, end=timedelta(seconds=2)) for _ in range(2))
     assert one.picture_hashes == other.picture_hashes

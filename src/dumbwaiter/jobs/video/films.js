@@ -7,6 +7,9 @@ const Films = (() => {
   const UNHURRIED_MS = 100;
   const MOST_KEPT = 64 << 20; // characters of stills, of all pictures
   const HEAD = 4096;
+  const SHORTEST_MS = 8; // no frame of a video is shorter
+  const CHANGE_MS = 1000;
+  const LOOK_MS = 2;
 
   // --- data: addresses ---
 
@@ -142,9 +145,21 @@ const Films = (() => {
     });
   }
 
+  // When the frame that would be drawn begins, in milliseconds of the video; NaN where the browser does not tell.
+  function beginning(video) {
+    try {
+      const frame = new VideoFrame(video);
+      frame.close();
+      return frame.timestamp / 1000;
+    } catch (error) {
+      return NaN;
+    }
+  }
+
   // A video: a player of our own, off the page, is sent to the moment that is due. `state` tells how the recorded one is playing.
   class Video {
     start = null;
+    single = false; // it has one frame, as far as can be told
 
     constructor(address, state, warn) {
       this.state = state;
@@ -169,13 +184,40 @@ const Films = (() => {
       return this.moment === moment ? this.address : undefined;
     }
 
-    async bring(time) {
-      await this.opening;
-      const moment = this.due(time);
-      if (moment === undefined || this.moment === moment) return;
+    async seek(moment) {
       const there = event(this.video, "seeked");
       this.video.currentTime = moment / 1000;
       await there;
+    }
+
+    // The word that it is there comes before its frame can be drawn: on a busy machine the one before would be. Whether that is the right
+    // one nobody says; but coming from another frame it can be told.
+    async comeFromElsewhere(moment, shown, sleep) {
+      await this.seek(shown > 1 ? shown - 1 : Math.min(this.video.duration, 1) * 1000);
+      const elsewhere = await this.change(shown, sleep);
+      await this.seek(moment);
+      if (elsewhere === shown) this.single = true;
+      else await this.change(elsewhere, sleep);
+    }
+
+    // Waits for another frame than this one: the one that is shown.
+    async change(before, sleep) {
+      let shown = beginning(this.video);
+      for (let waited = 0; shown === before && waited < CHANGE_MS; waited += LOOK_MS) {
+        await sleep(LOOK_MS);
+        shown = beginning(this.video);
+      }
+      return shown;
+    }
+
+    async bring(time, sleep) {
+      await this.opening;
+      const moment = this.due(time);
+      if (moment === undefined || this.moment === moment) return;
+      const before = beginning(this.video);
+      await this.seek(moment);
+      const same = beginning(this.video) === before && !(moment >= before && moment < before + SHORTEST_MS);
+      if (same && !this.single) await this.comeFromElsewhere(moment, before, sleep);
       this.address = stillOf(this.video, this.video.videoWidth, this.video.videoHeight, "image/jpeg");
       this.loaded = await loaded(this.address);
       this.moment = moment;

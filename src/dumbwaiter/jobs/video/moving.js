@@ -242,7 +242,7 @@ const Moving = (() => {
       for (const [film, places] of shown) {
         const key = places.stopped ? places.key : film.due(now);
         if (key === places.key || film.still(key)) continue;
-        const outcome = await Promise.race([film.bring(now).catch(() => "broken"), late]);
+        const outcome = await Promise.race([film.bring(now, sleep).catch(() => "broken"), late]);
         const due = film.due(now);
         if (due !== undefined && film.still(due)) show(film, places, due);
         else places.stopped = due !== undefined;
