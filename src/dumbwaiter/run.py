@@ -150,7 +150,8 @@ class Runner:
         if ended.error is not None and cannot_start(running, ended.error):
             running.unstarted = message(ended.error)
         outcome = self._meaning(running, ended)
-        self._tidy(running)
+        if running.has_workdir:
+            self._tidy(running)
         if outcome is not None:
             files, mark = tuple(published.files), running.fresh_mark()
             self._over(
@@ -176,7 +177,8 @@ class Runner:
                 "what task %s returned is lost: its success was written by ctx.transaction(); set ctx.result in the block",
                 task.id,
             )
-        self._tidy(running)
+        if running.has_workdir:
+            self._tidy(running)
         self._over(running, None)
 
     def _close(self, running: Running) -> Published:
@@ -185,6 +187,8 @@ class Runner:
         return running.published
 
     def _meaning(self, running: Running, ended: Ended) -> Outcome | None:
+        if ended.error is ended.result is running.stop_reason is running.unstarted is None:
+            return RETURNED_NOTHING
         try:
             return self._decide(running, ended)
         except Exception as fault:
@@ -265,8 +269,6 @@ class Runner:
         raise ended_meanwhile(task)
 
     def _tidy(self, running: Running) -> None:
-        if not running.has_workdir:
-            return
         try:
             self._clean(running.task)
         except Exception:

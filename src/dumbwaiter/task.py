@@ -180,10 +180,12 @@ class Task:
     files: Sequence[ResultFile] = ()
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Task:
-        """A task with a value for each of its fields: a tenth of what the constructor costs, and a claim reads hundreds."""
+    def of(cls, values: dict[str, Any]) -> Task:
+        """A task with a value for each of its fields, which keeps the dictionary: a tenth of what the constructor costs, and a
+        claim reads hundreds.
+        """
         task = object.__new__(cls)
-        vars(task).update(values)
+        object.__setattr__(task, "__dict__", values)
         return task
 
     @cached_property

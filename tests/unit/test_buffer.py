@@ -152,10 +152,10 @@ def test_what_may_not_be_repeated_unseen_begins_with_a_word_in_its_turn(
     bench: Bench, formal: dict[str, int]
 ) -> None:
     bench.buffer.put([task("a"), task("b", **formal), task("c")])
-    assert not bench.buffer.held_up("default")
+    assert not bench.buffer.calls("default")
     bench.buffer.feed("default")
     assert bench.begun == ["a"], "what comes after it waits for its word"
-    assert bench.buffer.held_up("default")
+    assert bench.buffer.calls("default")
 
     bench.buffer.announce()
     bench.end()

@@ -179,8 +179,11 @@ class LoopExecutor:
             self._waiting[running] = None
             # one call for all that come before it is answered: each writes to a pipe
             told, self._told = self._told, True
-        if not told:
-            loop.call_soon_threadsafe(self._begin)
+        if told:
+            return
+        # from the loop itself it need not be woken, which is a system call
+        here = asyncio._get_running_loop() is loop
+        (loop.call_soon if here else loop.call_soon_threadsafe)(self._begin)
 
     def _begin(self) -> None:
         """On the loop: let what waits begin."""

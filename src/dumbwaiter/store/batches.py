@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -44,26 +43,21 @@ def succeed(db: Database, ends: Sequence[Finish], now: Instant) -> tuple[Alone, 
     Fewer than two are left to `ending.finish`, as are those that it does not find: one that lost its task, or whose cancel
     came first. And those whose records are kept for another time than those of the first.
     """
-    worker = ends[0].task.worker_id
-    kept = db.retention(next(filter(plain, ends)).task.task_type).success
-    results = {
-        end.task.id: text(end)
-        for end in ends
-        if plain(end) and end.task.worker_id == worker and db.retention(end.task.task_type).success == kept
-    }
+    worker = next(filter(plain, ends)).task.worker_id
+    successes = [end for end in ends if plain(end) and end.task.worker_id == worker]
+    times = {name: db.retention(name).success for name in {end.task.task_type for end in successes}}
+    kept = times[successes[0].task.task_type]
+    results = {end.task.id: text(end) for end in successes if times[end.task.task_type] == kept}
     rows = sorted((id_, result) for id_, result in results.items() if len(result or "") <= LARGEST)
-    given, values = db.dialect.given(rows)
-    values["worker"] = worker
-    instant, pruned = now, None
+    values = {**db.dialect.carrying(rows), "worker": worker}
     if isinstance(now, datetime):
-        instant, values["now"] = sa.bindparam("now", type_=Timestamp, required=False), now
-    if kept is not None and isinstance(now, datetime):
-        pruned, values["pruned"] = sa.bindparam("pruned", type_=Timestamp, required=False), now + kept
+        values["now"] = now
+        if kept is not None:
+            values["pruned"] = now + kept
     elif kept is not None:
         values["kept"] = kept.total_seconds()
-        pruned = db.dialect.after(now, sa.bindparam("kept", type_=sa.Double, required=False))
     form = ("succeed", type(now), kept is None)
-    alone = Alone(form, lambda _: [succeeding(db, given, instant, pruned)], values)
+    alone = Alone(form, lambda _: [succeeding(db, now, prunes=kept is not None)], values)
     return alone, [id_ for id_, _ in rows]
 
 
@@ -80,9 +74,17 @@ def text(end: Finish) -> str | None:
     return None if end.outcome.result is None else dumps(end.outcome.result)
 
 
-def succeeding(db: Database, given: sa.Subquery, now: Instant, pruned: Any) -> sa.Update:
-    tasks = db.tables.tasks
-    ended = LET_GO | changes(db, Outcome.succeeded(), now) | {"result": given.c.body}
+def succeeding(db: Database, now: Instant, *, prunes: bool) -> sa.Update:
+    """The update of `succeed`, whose values are parameters; so is the instant, if it is a value."""
+    tasks, given = db.tables.tasks, db.dialect.given()
+    instant, pruned = now, None
+    if isinstance(now, datetime):
+        instant = sa.bindparam("now", type_=Timestamp, required=False)
+    if prunes and isinstance(now, datetime):
+        pruned = sa.bindparam("pruned", type_=Timestamp, required=False)
+    elif prunes:
+        pruned = db.dialect.after(now, sa.bindparam("kept", type_=sa.Double, required=False))
+    ended = LET_GO | changes(db, Outcome.succeeded(), instant) | {"result": given.c.body}
     return (
         sa.update(tasks)
         .where(
@@ -92,5 +94,5 @@ def succeeding(db: Database, given: sa.Subquery, now: Instant, pruned: Any) -> s
             db.dialect.unindexed(tasks.c.status) == RUNNING,
             tasks.c.cancel_requested_at.is_(None),
         )
-        .values(ended | {"updated_at": now, "version": tasks.c.version + 1, "prune_at": pruned})
+        .values(ended | {"updated_at": instant, "version": tasks.c.version + 1, "prune_at": pruned})
     )

@@ -364,8 +364,7 @@ def insert_many(db: Database, connection: Connection, new: NewTask, bodies: Bodi
     """Insert tasks that differ from `new` in nothing but id and arguments. Raises TooManyActive."""
     limits.admit(db, connection, new, len(bodies))
     for chunk in chunks(bodies):
-        given, parameters = db.dialect.given(chunk)
-        connection.execute(inserting(db, new, given, now), parameters)
+        connection.execute(inserting(db, new, db.dialect.given(), now), db.dialect.carrying(chunk))
 
 
 def inserting(db: Database, new: NewTask, given: sa.Subquery, now: Instant) -> sa.Insert:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,6 +58,16 @@ class Place:
 
 def place_of(task: Task) -> Place:
     return Place(task.priority, task.run_at, task.id)
+
+
+def furthest(tasks: Sequence[Task]) -> Iterable[Task]:
+    """Of each priority the one that is to run last."""
+    last: dict[int, Task] = {}
+    for task in tasks:
+        other = last.get(task.priority)
+        if other is None or (task.run_at, task.id) > (other.run_at, other.id):
+            last[task.priority] = task
+    return last.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +161,7 @@ class Front:
         claimed = look((), slots)
         self._looked = self._clock()
         self._took = self._looked - began
-        for task in claimed:
+        for task in {task.priority: task for task in claimed}.values():
             # also if that is further back than we were: the database's clock may have been set back
             self._be_at(place_of(task))
         self._backlog = len(claimed) == slots
@@ -159,7 +169,7 @@ class Front:
 
     def _bounded(self, slots: int, look: Look, places: Sequence[Place]) -> list[Task]:
         claimed = look(places, slots)
-        for task in claimed:
+        for task in furthest(claimed):
             place, before = place_of(task), self._places.get(task.priority)
             late = before is not None and (place.run_at, place.id) < (before.run_at, before.id)
             self._be_at(before if late and before is not None else place)

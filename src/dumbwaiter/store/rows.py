@@ -15,6 +15,7 @@ from dumbwaiter.store.tables import Tables
 from dumbwaiter.task import (
     Attempt,
     AttemptOutcome,
+    Fence,
     Mark,
     Outcome,
     Progress,
@@ -236,12 +237,16 @@ def to_claimed(
     readers = list((read or {}).items())
     claimed = []
     for row in rows:
-        values = dict(zip(READ_BY_A_CLAIM, row, strict=False))
+        # there are thousands a second: one dictionary each, which becomes the task's own
+        values = known.copy()
+        values.update(zip(READ_BY_A_CLAIM, row, strict=False))
         for name, reader in readers:
             if values[name] is not None:
                 values[name] = reader(values[name])
         values["updated_at"] = values["heartbeat_at"] = values["started_at"]
-        claimed.append(finished(values, row[-1], **known))
+        # asked for by whoever launches it; found here it costs a third
+        values["fence"] = Fence(values["id"], values["worker_id"], values["attempt"])
+        claimed.append(finished(values, row[-1]))
     return claimed
 
 

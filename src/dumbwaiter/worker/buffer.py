@@ -24,7 +24,7 @@ from dumbwaiter.worker.slots import Slots
 
 # So much work, in seconds, is kept at hand, and so many tasks at most: more would only wait here instead of in the table.
 AT_HAND = 0.1
-MOST = 400
+MOST = 800
 # After so many ends it is known how long a queue's tasks take; a longer one counts for so much of the mean at once.
 ENOUGH = 20
 WEIGHT = 0.05
@@ -105,11 +105,13 @@ class Buffer:
         """There is no need to claim anything for this queue now."""
         return bool(self._waiting.get(queue)) and not self.room(queue)
 
-    def held_up(self, queue: str) -> bool:
-        """What is next waits to be announced."""
-        with self._lock:
-            waiting = self._waiting.get(queue)
-            return waiting is not None and len(waiting) > 0 and formal(waiting[0][1])
+    def calls(self, queue: str) -> bool:
+        """The claimer has something to do for this queue: there is room, or what is next is to be announced."""
+        try:
+            _, first = self._waiting[queue][0]
+        except (KeyError, IndexError):  # nothing waits, or what waited has just begun
+            return True
+        return formal(first) or self.room(queue) > 0
 
     @property
     def empty(self) -> bool:

