@@ -58,6 +58,30 @@ class Running:
     There are tens of thousands a second of them, so what most attempts never ask for is made when it is asked for.
     """
 
+    # what most attempts never touch, so it is theirs only once it is set
+    stop_asked: float | None = None
+    stop_reason: Stop | None = None
+    abandoned = False
+    unstarted: str | None = None
+    # its success is being written, or was, or perhaps was, by its own transaction: the row is then rightly nobody's
+    committing = False
+    committed = False
+    handle: Any = None
+    remembers = False
+    # the forecaster's own notes, in seconds since the start: not before this, and the end that it told last
+    forecast_after = 2.0
+    told_end: float | None = None
+    _workdir: Path | None = None
+    _inputs: Inputs | None = None
+    _memory: Memory | None = None
+    _stop: threading.Event | None = None
+    _ended = False
+    _progress = NO_PROGRESS
+    _reported = NO_PROGRESS
+    _mark: Mark | None = None
+    _written: Mark | None = None
+    _pace: Pace | None = None
+
     def __init__(
         self,
         task: Task,
@@ -75,38 +99,16 @@ class Running:
         self.entry = entry
         self.published = Published()
         self.started = time.monotonic()
-        self.stop_asked: float | None = None
-        self.stop_reason: Stop | None = None
-        self.abandoned = False
-        self.unstarted: str | None = None
-        # its success is being written, or was, or perhaps was, by its own transaction: the row is then rightly nobody's
-        self.committing = False
-        self.committed = False
         # the table says that it runs, not only that it was claimed
         self.begun = not task.ahead
-        self.handle: Any = None
-        self.remembers = False
         self._make_workdir = workdir
-        self._workdir: Path | None = None
         self._make_memory = memory
         self._make_inputs = inputs
-        self._inputs: Inputs | None = None
-        self._memory: Memory | None = None
         self._publish = publish
         self._commands = commands
         self._done = done
         self._transact = transact
         self._lock = threading.Lock()
-        self._stop: threading.Event | None = None
-        self._ended = False
-        self._progress = NO_PROGRESS
-        self._reported = NO_PROGRESS
-        self._mark: Mark | None = None
-        self._written: Mark | None = None
-        self._pace: Pace | None = None
-        # the forecaster's own notes, in seconds since the start: not before this, and the end that it told last
-        self.forecast_after = 2.0
-        self.told_end: float | None = None
 
     @property
     def deadline(self) -> float | None:

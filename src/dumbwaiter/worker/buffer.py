@@ -38,12 +38,16 @@ class Length:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
+        # of tasks so short the most there may be is at hand
+        self._shortest = slots * AT_HAND / MOST
         self._ends = 0
         self._mean = 0.0
         # how many tasks are as much work as is to be at hand; none while they are long, or nobody knows
         self.at_hand = 0
 
     def ended(self, seconds: float) -> None:
+        if self.at_hand == MOST and seconds <= self._shortest:
+            return  # the mean is as short, and stays so
         self._ends += 1
         self._mean += (seconds - self._mean) * max(WEIGHT, 1 / self._ends)
         short = self._ends >= ENOUGH and self._mean <= AT_HAND
