@@ -111,6 +111,7 @@ def after_start(end: float | None, given: ValidationInfo) -> float | None:
     Raises:
         ValueError: with both.
     """
+    # the fields of a task's arguments have a letter before their names
     start = next((given.data[name] for name in given.data if name.endswith("start_seconds")), None)
     if end is not None and start is not None and end <= start:
         raise ValueError(
