@@ -97,7 +97,7 @@ class Dialect:
         """The column has one of the few values that were chosen, and is looked up by its index."""
         return column.in_(chosen)
 
-    # a table made of one parameter: pairs of an id and a text, as JSON
+    # a table made of parameters, pairs of an id and a text: of one, as JSON, unless a dialect says otherwise
     pairs = ""
 
     def given(self) -> sa.Subquery:

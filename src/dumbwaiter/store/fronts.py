@@ -161,7 +161,7 @@ class Front:
         claimed = look((), slots)
         self._looked = self._clock()
         self._took = self._looked - began
-        for task in {task.priority: task for task in claimed}.values():
+        for task in furthest(claimed):
             # also if that is further back than we were: the database's clock may have been set back
             self._be_at(place_of(task))
         self._backlog = len(claimed) == slots
