@@ -78,6 +78,14 @@ def aged(waiter: Dumbwaiter, *task_ids: str) -> None:
         connection.execute(sa.update(tasks).where(tasks.c.id.in_(task_ids)).values(prune_at=long_ago))
 
 
+def spoiled(waiter: Dumbwaiter, *task_ids: str) -> None:
+    """As if the files of these had expired just now, and not while the worker that made them was there to remove them."""
+    files = waiter.store.tables.files
+    with waiter.store.connections.writing() as connection:
+        just_now = waiter.store.now()
+        connection.execute(sa.update(files).where(files.c.task_id.in_(task_ids)).values(expires_at=just_now))
+
+
 @pytest.mark.parametrize("how", ["fail", "retry"])
 def test_the_files_of_an_attempt_that_did_not_succeed_go_at_its_end(working: Dumbwaiter, how: str) -> None:
     task = ended(working, how=how)
@@ -110,9 +118,10 @@ def test_a_worker_that_starts_removes_what_has_expired_and_what_is_old(waiter: D
 def test_prune_removes_all_there_is_and_tells_how_many(waiter: Dumbwaiter) -> None:
     worker = waiter.worker()
     worker.start()
-    tasks = [ended(waiter, seconds=seconds) for seconds in (0.01, 0.01, None, None)]
+    tasks = [ended(waiter) for _ in range(4)]
     worker.stop()
     assert worker.join(15)
+    spoiled(waiter, tasks[0].id, tasks[1].id)
     aged(waiter, tasks[1].id, tasks[2].id)
     removed = waiter.prune()
 
