@@ -40,7 +40,8 @@ RETURNED_NOTHING = Outcome.succeeded()
 class Runner:
     """Runs claimed tasks: starts each with the executor of its type, and turns its end into what is to be written.
 
-    `written` is given each end that the store must hear of; the caller answers with `settled` once it has.
+    `over` is given each end, with what the store must hear of it; of those that had lost their task the caller tells by
+    `disowned`.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class Runner:
     def executor(self, running: Running) -> Executor:
         return self._executors[running.entry.executor]
 
-    def settled(self, running: Running, status: Status | None) -> None:
-        """The store has heard of its end. Files of an attempt that had lost its task are deleted; others the store told of."""
-        if running.published.begun and status is None:
+    def disowned(self, running: Running) -> None:
+        """The store has heard of its end, and it had lost its task: its files are deleted; of others the store tells."""
+        if running.published.begun:
             self._drop_files(running.task)
 
     @contextlib.contextmanager

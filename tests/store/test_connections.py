@@ -181,6 +181,55 @@ def test_a_duty_gives_up_a_server_that_fell_silent_and_finds_it_again(empty_stor
         store.close()
 
 
+@pytest.mark.parametrize("mode", [Mode.BLACKHOLE, Mode.DRIP])
+@pytest.mark.parametrize("kind", SERVERS)
+def test_what_is_claimed_and_ended_in_bulk_gives_up_a_silent_server_too_and_finds_it_again(
+    empty_store, kind, mode, monkeypatch
+):
+    monkeypatch.setattr("dumbwaiter.store.patience.ANSWER", 1.0)
+    monkeypatch.setattr("dumbwaiter.store.patience.CONNECT", 2.0)
+    with proxied(empty_store(kind).settings.database) as (proxy, url):
+        store = store_of(url)
+        ends = [Finish(started(store), Outcome.succeeded()) for _ in range(2)]
+        waiting = {enqueued(store).id for _ in range(3)}
+        for ask in (lambda: store.claim(want(5), "w1"), lambda: store.finish(ends)):
+            proxy.mode = mode
+            asked = time.monotonic()
+            with pytest.raises(DatabaseUnavailable, match="the database cannot be used"):
+                ask()
+            assert time.monotonic() - asked < 5
+            proxy.mode = Mode.PASS
+
+        assert store.finish(ends) == [Status.SUCCESS] * 2
+        # one byte a second may have been enough to ask, and nobody heard the answer
+        claimed = {task.id for task in store.claim(want(5), "w1")} | {task.id for task in store.held("w1")}
+        assert claimed == waiting
+        store.close()
+
+
+@pytest.mark.service("postgresql")
+def test_ends_in_bulk_whose_session_is_ended_are_written_on_a_new_one(empty_store):
+    store = store_of(empty_store("postgresql").settings.database)
+    ends = [Finish(started(store), Outcome.succeeded()) for _ in range(2)]
+
+    def asked(statement: str) -> object:
+        with store.connections.unhurried() as connection:
+            return connection.exec_driver_sql(statement).scalar()
+
+    waits = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with ThreadPoolExecutor(1) as aside, store.connections.writing() as holder:
+        locked = sa.select(store.tables.tasks.c.id).where(store.tables.tasks.c.id == ends[0].task.id)
+        holder.execute(locked.with_for_update())
+        written = aside.submit(store.finish, ends)
+        until(lambda: bool(asked(f"SELECT count(*) {waits}")), "the lock")
+        asked(f"SELECT pg_terminate_backend(pid) {waits}")
+        with pytest.raises(DatabaseUnavailable):
+            written.result(timeout=10)
+
+    assert store.finish(ends) == [Status.SUCCESS] * 2
+    store.close()
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 def test_an_enqueue_whose_answer_is_lost_for_good_says_that_it_may_have_been_registered(empty_store, kind):
     store = empty_store(kind)
@@ -251,6 +300,20 @@ def test_a_connection_that_stays_read_only_is_dropped(empty_store, monkeypatch):
         store.claim_one(task.id, "w1", want(1), now=at(1))
 
     assert store.claim_one(task.id, "w1", want(1), now=at(1)) is not None
+    store.close()
+
+
+@pytest.mark.service("postgresql")
+def test_what_the_server_refuses_in_bulk_is_told_as_it_says_it(empty_store):
+    store = store_of(empty_store("postgresql").settings.database)
+    waiting = enqueued(store)
+    with store.connections.reading() as connection:
+        connection.exec_driver_sql("SET default_transaction_read_only = on")
+
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        store.claim(want(1), "w1", now=at(1))
+
+    assert [task.id for task in store.claim(want(1), "w1", now=at(1))] == [waiting.id]
     store.close()
 
 

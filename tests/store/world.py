@@ -85,8 +85,8 @@ def store_of(url: str, **settings: Any) -> Store:
 
 
 def emptied(store: Store) -> None:
-    """Leave nothing in the tables but what the installation is."""
-    with store.connections.writing() as connection:
+    """Leave nothing in the tables but what the installation is, however long it takes: there may be a hundred thousand."""
+    with store.connections.writing(engine=store.connections.unhurried_engine) as connection:
         for table in store.tables.metadata.sorted_tables:
             if table is not store.tables.installation:
                 connection.execute(table.delete())

@@ -57,7 +57,7 @@ def succeed(db: Database, ends: Sequence[Finish], now: Instant) -> tuple[Alone, 
     elif kept is not None:
         values["kept"] = kept.total_seconds()
     form = ("succeed", type(now), kept is None)
-    alone = Alone(form, lambda _: [succeeding(db, now, prunes=kept is not None)], values)
+    alone = Alone(form, lambda _: [succeeding(db, now, prunes=kept is not None)], values, in_bulk=True)
     return alone, [id_ for id_, _ in rows]
 
 

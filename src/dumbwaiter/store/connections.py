@@ -22,11 +22,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
 from dumbwaiter.errors import ConfigurationError, DatabaseUnavailable, InvalidOption, MissingExtra
-from dumbwaiter.store import impatient, patience
+from dumbwaiter.store import bulk, impatient, patience
 from dumbwaiter.store.dialects import DIALECTS, Dialect, mysql_error
 from dumbwaiter.store.pooling import PatientPool
 from dumbwaiter.store.prepared import Alone, Prepared
 from dumbwaiter.store.types import from_text
+from dumbwaiter.store.watchdog import WATCHDOG
 
 T = TypeVar("T")
 # Of a worker that serves whatever queue there is, names may come and go.
@@ -264,21 +265,30 @@ class Connections:
         engine = self.engine
         transaction = self._file_alone if self.dialect.name == "sqlite" else contextlib.nullcontext
         with told(), self._driving(engine) as connection, transaction(connection):
-            prepared = self._prepared.get(alone.form)
-            if prepared is None:
-                if len(self._prepared) >= MOST_PREPARED:
-                    self._prepared.clear()
-                made = alone.statements(engine.dialect)
-                prepared = self._prepared[alone.form] = [Prepared(one, engine.dialect) for one in made]
+            in_bulk = alone.in_bulk and self.dialect.name == "postgresql" and WATCHDOG.awake
             cursor = connection.cursor()
-            for one in prepared:
-                parameters = one.parameters(alone.values)
+            for one in self._prepared_for(alone):
+                parameters: Any = one.parameters(alone.values)
                 for listener in engine.dispatch.before_cursor_execute:
                     listener(None, cursor, one.text, parameters, None, False)
-                cursor.execute(one.text, parameters)
+                if in_bulk:
+                    text, names = one.numbered
+                    cursor = bulk.ask(connection, text, [parameters[name] for name in names])
+                else:
+                    cursor.execute(one.text, parameters)
             found = fetch(cursor)
             cursor.close()
             return found
+
+    def _prepared_for(self, alone: Alone) -> Sequence[Prepared]:
+        prepared = self._prepared.get(alone.form)
+        if prepared is None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
+            driver = self.engine.dialect
+            made = alone.statements(driver)
+            prepared = self._prepared[alone.form] = [Prepared(one, driver) for one in made]
+        return prepared
 
     def instant(self, found: Any) -> datetime:
         """An instant in a row that the bare driver gave."""

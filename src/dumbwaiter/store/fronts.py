@@ -61,13 +61,8 @@ def place_of(task: Task) -> Place:
 
 
 def furthest(tasks: Sequence[Task]) -> Iterable[Task]:
-    """Of each priority the one that is to run last."""
-    last: dict[int, Task] = {}
-    for task in tasks:
-        other = last.get(task.priority)
-        if other is None or (task.run_at, task.id) > (other.run_at, other.id):
-            last[task.priority] = task
-    return last.values()
+    """Of each priority the one that is to run last, of tasks in the order in which they should run."""
+    return {task.priority: task for task in tasks}.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +131,7 @@ class Front:
         self._hurried = True
 
     def claim(self, slots: int, look: Look) -> list[Task]:
-        """Claim so many: `look` claims what is after the given places (from the start, if there are none)."""
+        """Claim so many: `look` claims what is after the given places (from the start, if there are none), in order."""
         if not self._places or self._from_start():
             return self._whole(slots, look)
         if not self._backlog and self._took < QUICK:

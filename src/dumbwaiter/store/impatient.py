@@ -40,7 +40,10 @@ def postgresql() -> Any:
     class Impatient(psycopg.Connection[Any]):
         asked_at = 0.0
 
-        _create_ssl_ctx = tls
+        def __init__(self, *args: Any, **how: Any) -> None:
+            super().__init__(*args, **how)
+            # the names of what `bulk` has prepared on it
+            self.named: dict[str, bytes] = {}
 
         def rollback(self) -> None:
             # the pool wants one whenever a connection comes back

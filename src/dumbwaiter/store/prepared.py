@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
+# where psycopg has a parameter, and its sign for a percent
+PLACE = re.compile(r"%\((\w+)\)s|%%")
+
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Statements that commit each by itself: how to make those of this `form`, once, and the values of their parameters."""
+    """Statements that commit each by itself: how to make those of this `form`, once, and the values of their parameters.
+
+    `in_bulk`: a duty asks for, or says, much at a time.
+    """
 
     form: Hashable
     statements: Callable[[Dialect], Sequence[sa.Executable]]
     values: Mapping[str, Any]
+    in_bulk: bool = False
 
 
 class Prepared:
@@ -35,6 +44,13 @@ class Prepared:
         listed = {name: name if name in compiled.binds else name.rpartition("_")[0] for name in self._names}
         self._processors = {name: processors[of] for name, of in listed.items() if of in processors}
         self._positional = bool(compiled.positional)
+
+    @cached_property
+    def numbered(self) -> tuple[str, Sequence[str]]:
+        """The text with the numbers that the server of PostgreSQL has for parameters, and their names in that order."""
+        places = {name: f"${number}" for number, name in enumerate(self._names, 1)}
+        text = PLACE.sub(lambda found: places[found[1]] if found[1] else "%", self.text)
+        return text, list(places)
 
     def parameters(self, values: Mapping[str, Any]) -> Mapping[str, Any] | Sequence[Any]:
         """The values as the driver takes them: a mapping, or a list where the text has places without names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -252,9 +253,15 @@ def to_claimed(
 
 def finished(values: dict[str, Any], timeout: float | None, **more: Any) -> Task:
     values.update(more)
-    values["timeout"] = None if timeout is None else timedelta(seconds=timeout)
+    values["timeout"] = None if timeout is None else as_length(timeout)
     values["meta"] = values["meta"] or {}
     return Task.of(values)
+
+
+@functools.lru_cache
+def as_length(seconds: float) -> timedelta:
+    """Of one type's tasks it is one, and there are thousands a second."""
+    return timedelta(seconds=seconds)
 
 
 def to_attempt(row: sa.RowMapping) -> Attempt:

@@ -518,7 +518,7 @@ class Store:
         want = replace(want, types=types)
         # an instant that is handed in stands still: there nothing has been before, and nothing is late
         if now is not None or not claiming.has_front(self.db, want):
-            return claiming.in_order(self.claim_from((), want, worker, now=now))
+            return self.claim_from((), want, worker, now=now)
         front = self.fronts.of(worker, want.queue, want.types)
 
         def look(places: Sequence[Place], slots: int) -> list[Task]:
@@ -529,16 +529,19 @@ class Store:
     def claim_from(
         self, places: Sequence[Place], want: Want, worker: str, *, now: datetime | None = None
     ) -> list[Task]:
-        """The same of types that can all start, in no order; with places only what is not behind them."""
+        """The same of types that can all start; with places only what is not behind them."""
         if not claiming.at_once(self.db, want):
-            return self.connections.again(
-                lambda connection: claiming.claim_in_steps(
-                    self.db, connection, want, worker, self.db.now(now)
+            return claiming.in_order(
+                self.connections.again(
+                    lambda connection: claiming.claim_in_steps(
+                        self.db, connection, want, worker, self.db.now(now)
+                    )
                 )
             )
         alone = claiming.claim_alone(self.db, want, worker, self.db.now(now), places=places)
         rows = repeated(lambda: self.connections.execute_alone(alone, all_rows))
-        return to_claimed(rows, self._readers, queue=want.queue, worker_id=worker, ahead=want.ahead)
+        claimed = to_claimed(rows, self._readers, queue=want.queue, worker_id=worker, ahead=want.ahead)
+        return claiming.in_order(claimed)
 
     @functools.cached_property
     def _readers(self) -> Mapping[str, Callable[[Any], Any]]:

@@ -3,6 +3,7 @@
 It is run by path, so it imports neither the package nor anything heavy. One JSON line on its standard input says what to
 do; after that the worker writes a byte there whenever one of its duties has done a round. The process
 
+- says by a line on its standard output when the first beat has been sent;
 - ends when its standard input ends (the worker is gone) or its parent changes (a fork of the worker may still hold the
   other end of the pipe, and then the end never comes);
 - skips beats while the worker is stopped or a zombie, and when its duties have not moved for five minutes;
@@ -91,6 +92,7 @@ class Beat:
         self._connection: Any = None
         self._next = 0.0
         self._told = ""
+        self._said = False
 
     def due(self) -> bool:
         return time.monotonic() >= self._next
@@ -111,6 +113,7 @@ class Beat:
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             self._next, self._told = started + self._interval, ""
+            self._say()
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own, and all mean: try again
             if undone(error):
                 self._next = time.monotonic() + AGAIN
@@ -118,6 +121,13 @@ class Beat:
             self._tell(str(error))
             self._drop()
             self._next = time.monotonic() + min(self._interval / 4, 1.0)
+
+    def _say(self) -> None:
+        """The worker need not beat for itself any longer."""
+        if not self._said:
+            self._said = True
+            with contextlib.suppress(OSError):
+                os.write(1, b"\n")
 
     def _tell(self, trouble: str) -> None:
         """Once for each trouble: a database that is away would fill the log four times a second."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from dumbwaiter.errors import StoreError
@@ -21,9 +21,14 @@ IDLE = 60.0
 
 
 class Finisher:
-    """Takes ends from any thread and writes them in the order in which they came."""
+    """Takes ends from any thread and writes them in the order in which they came.
 
-    def __init__(self, store: Store, settled: Callable[[Finish, Status | None], None]) -> None:
+    `settled` is given those that were written together, each with the status that its task got.
+    """
+
+    def __init__(
+        self, store: Store, settled: Callable[[Sequence[tuple[Finish, Status | None]]], None]
+    ) -> None:
         self._store = store
         self._settled = settled
         self._ends: queue.SimpleQueue[Finish] = queue.SimpleQueue()
@@ -57,9 +62,12 @@ class Finisher:
         except Exception:  # noqa: BLE001 - _write_alone finds and tells which one it was
             # one end that the database refuses must not hold up the others
             written = [self._write_alone(end) for end in self._batch]
-        batch, self._batch = self._batch, []
-        for end, status in zip(batch, written, strict=True):
-            self._tell(end, status)
+        batch, self._batch = list(zip(self._batch, written, strict=True)), []
+        told = log.isEnabledFor(logging.INFO)
+        for end, status in batch:
+            if told or status is not Status.SUCCESS:
+                tell(end, status)
+        self._settled(batch)
 
     def _write_alone(self, end: Finish) -> Status | None:
         """Write one end; if the database refuses what it says, write that instead."""
@@ -71,27 +79,16 @@ class Finisher:
             log.exception("the database refused the end of task %s", end.task.id)
             return self._store.finish([Finish(end.task, refused(error), published=end.published)])[0]
 
-    def _tell(self, end: Finish, status: Status | None) -> None:
-        task = end.task
-        if status is None:
-            log.warning(
-                "attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id
-            )
-        else:
-            tell(end, status)
-        try:
-            self._settled(end, status)
-        except Exception:
-            log.exception("after the end of task %s", task.id)
 
-
-def tell(end: Finish, status: Status) -> None:
+def tell(end: Finish, status: Status | None) -> None:
     """One line for each end of an attempt: what it was, how it went, and what comes next."""
-    if status is Status.SUCCESS and not log.isEnabledFor(logging.INFO):
-        return
     task, outcome = end.task, end.outcome
     name = f"{task.task_type} {task.id}, attempt {task.attempt}"
     match outcome.kind:
+        case _ if status is None:
+            log.warning(
+                "attempt %d of task %s had lost its task: its end was not recorded", task.attempt, task.id
+            )
         case _ if status is Status.CANCELLED:
             log.info("%s: cancelled", name)
         case _ if status is Status.SUCCESS:  # whatever came after its own transaction

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -49,6 +50,7 @@ class Heartbeat:
         self._answer = min(lease / 2, ANSWER)
         self._fallen = fallen
         self._process: subprocess.Popen[bytes] | None = None
+        self._beats = False
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -56,11 +58,24 @@ class Heartbeat:
             self._process = self._begin()
 
     def round(self) -> float:
-        """Look after the process: one that died is replaced at once, well within the lease."""
-        if self._replaced():
-            # a busy machine takes seconds to start a process, and the last beat may be an interval old
+        """Look after the process: one that died is replaced at once, well within the lease.
+
+        Until the process says that it beats, the beats are ours: a busy machine takes seconds to start it, and a lease may be over
+        by then.
+        """
+        if self._replaced() or not self._heard():
             self._store.heartbeat(self._worker)
+            return min(self._interval.total_seconds(), LOOK)
         return LOOK
+
+    def _heard(self) -> bool:
+        """The process has sent a beat."""
+        with self._lock:
+            if not self._beats and self._process is not None and self._process.stdout is not None:
+                look = select.poll()  # select() knows no file numbers beyond 1,023
+                look.register(self._process.stdout, select.POLLIN)
+                self._beats = bool(look.poll(0)) and self._process.stdout.read(1) != b""
+            return self._beats or self._process is None
 
     def _replaced(self) -> bool:
         with self._lock:
@@ -69,8 +84,7 @@ class Heartbeat:
             log.warning(
                 "the heartbeat process ended with status %s; a new one starts", self._process.returncode
             )
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+            close(self._process)
             self._process = self._begin()
             return True
 
@@ -87,10 +101,9 @@ class Heartbeat:
         """End it: its tasks have ended, or are nobody's."""
         with self._lock:
             process, self._process = self._process, None
-        if process is None or process.stdin is None:
+        if process is None:
             return
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+        close(process)
         try:
             process.wait(0.3)  # longer only if the database does not answer it
         except subprocess.TimeoutExpired:
@@ -110,7 +123,10 @@ class Heartbeat:
             "path": [entry for entry in sys.path if entry],
         }
         # by path and isolated: importing the package would cost it 40 MB and a second
-        process = subprocess.Popen([sys.executable, "-I", str(PROGRAM)], stdin=subprocess.PIPE)
+        self._beats = False
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert process.stdin is not None
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
@@ -122,3 +138,11 @@ class Heartbeat:
     def _wait_for(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()
         self._fallen()
+
+
+def close(process: subprocess.Popen[bytes]) -> None:
+    """Our ends of its pipes: without them it ends."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()

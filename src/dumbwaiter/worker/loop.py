@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -429,15 +429,26 @@ class Worker:
         self._finisher.put(end)
         self._finish_duty.wake()
 
-    def _settled(self, end: Finish, status: Status | None) -> None:
-        running = self._forget(end.task)
+    def _settled(self, written: Sequence[tuple[Finish, Status | None]]) -> None:
+        """The store has heard of these ends."""
+        with self._lock:
+            ran = [self._running.pop(end.task.fence, None) for end, _ in written]
+        self._claim_for_the_empty()
+        for (end, status), running in zip(written, ran, strict=True):
+            try:
+                self._follow(end, status, running)
+            except Exception:
+                log.exception("after the end of task %s", end.task.id)
+
+    def _follow(self, end: Finish, status: Status | None, running: Running | None) -> None:
+        """What is to be done once an end is written."""
         if status is Status.PENDING:
             self._stager.hurry()
             self._stage_duty.wake()
         if running is None:
             self._buffer.returned(end.task.fence)
-        else:
-            self._runner.settled(running, status)
+        elif status is None:
+            self._runner.disowned(running)
         if end.published and status is not None and status is not Status.SUCCESS:
             self._sweep_leftovers()
         if (end.remembers or end.task.attempt > 1) and status is not None and status.final:
@@ -453,12 +464,15 @@ class Worker:
         self._housekeeper.hurry()
         self._clean_duty.wake()
 
-    def _forget(self, task: Task) -> Running | None:
+    def _forget(self, task: Task) -> None:
         with self._lock:
-            running = self._running.pop(task.fence, None)
+            self._running.pop(task.fence, None)
+        self._claim_for_the_empty()
+
+    def _claim_for_the_empty(self) -> None:
+        """The claimer may have waited for what is over now."""
         if self._claimer.minds_ends:
             self._wake_claimer()
-        return running
 
     def _known(self) -> tuple[Fence, ...]:
         # in this order: what leaves the buffer in between is in both

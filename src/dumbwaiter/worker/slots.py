@@ -97,7 +97,8 @@ class Slots:
     def take_free(self, queue: str, entry: TaskType) -> bool:
         """Take a slot, for a task that needs nothing else, if one is free."""
         with self._lock:
-            if not self._free(queue):
+            # as `free` has it, for what is asked at each end of a short task
+            if self._used.get(queue, 0) >= self.limit(queue) or self._threads.most < 1:
                 return False
             self._take(queue, entry)
             return True
