@@ -304,6 +304,24 @@ def test_a_connection_that_stays_read_only_is_dropped(empty_store, monkeypatch):
 
 
 @pytest.mark.service("postgresql")
+def test_a_session_that_forgot_what_was_prepared_is_asked_all_the_same(empty_store):
+    store = store_of(empty_store("postgresql").settings.database)
+    ids = {enqueued(store, now=None).id for _ in range(5)}
+
+    def one(worker: str) -> list[str]:
+        # each worker's claim is a statement of its own
+        return [task.id for task in store.claim(want(1), worker)]
+
+    found = one("w1")
+    with store.connections.reading() as connection:
+        connection.exec_driver_sql("DISCARD ALL")
+    found += one("w2") + one("w1") + one("w2") + one("w1")
+
+    assert set(found) == ids
+    store.close()
+
+
+@pytest.mark.service("postgresql")
 def test_what_the_server_refuses_in_bulk_is_told_as_it_says_it(empty_store):
     store = store_of(empty_store("postgresql").settings.database)
     waiting = enqueued(store)

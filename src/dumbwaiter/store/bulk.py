@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.pq.abc import PGresult
 
+SQLSTATE = ord("C")  # PG_DIAG_SQLSTATE
+FORGOTTEN = b"26000"
+
 
 class Answer:
     """The whole answer to a statement, with as much of a cursor as is asked for."""
@@ -71,13 +74,16 @@ def answered(connection: Any, text: str, values: Sequence[Any]) -> PGresult:
     sent = Transformer(connection).dump_sequence(values, [PyFormat.TEXT] * len(values))
     if connection.prepare_threshold is None:
         return driver.exec_params(text.encode(), sent)  # type: ignore[no-any-return]
-    name = connection.named.get(text)
-    if name is None:
-        name = f"dumbwaiter_{len(connection.named)}".encode()
-        made = driver.prepare(name, text.encode())
-        if not is_good(made):
-            return made  # type: ignore[no-any-return]
-        connection.named[text] = name
+    if text in connection.named:
+        result: PGresult = driver.exec_prepared(connection.named[text], sent)
+        if result.error_field(SQLSTATE) != FORGOTTEN:
+            return result
+        # somebody had the session forget what it had prepared, as psycopg does after a DROP; nothing has been done
+    name = f"dumbwaiter_{next(connection.numbers)}".encode()
+    made: PGresult = driver.prepare(name, text.encode())
+    if not is_good(made):
+        return made
+    connection.named[text] = name
     return driver.exec_prepared(name, sent)  # type: ignore[no-any-return]
 
 

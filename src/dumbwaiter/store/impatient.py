@@ -6,6 +6,7 @@ psycopg has none at all; PyMySQL's counts anew with each byte, so that one byte 
 from __future__ import annotations
 
 import functools
+import itertools
 import select
 import time
 from collections.abc import Generator
@@ -42,8 +43,9 @@ def postgresql() -> Any:
 
         def __init__(self, *args: Any, **how: Any) -> None:
             super().__init__(*args, **how)
-            # the names of what `bulk` has prepared on it
+            # the names of what `bulk` has prepared on it, and the numbers of further ones
             self.named: dict[str, bytes] = {}
+            self.numbers = itertools.count()
 
         def rollback(self) -> None:
             # the pool wants one whenever a connection comes back
