@@ -76,6 +76,21 @@ def test_a_jump_of_the_clock_is_minded_once_and_nothing_is_taken_back_for_a_leas
     assert len(table.minded) == 2
 
 
+@pytest.mark.parametrize("jump", [timedelta(hours=9), timedelta(hours=-9)])
+def test_a_jump_between_the_start_of_the_worker_and_the_first_round_is_one_too(
+    table: Table, jump: timedelta
+) -> None:
+    rescuer = Rescuer(table, "w1", LEASE, SWEEP, took=lambda *_: None, monotonic=table.monotonic)  # type: ignore[arg-type]
+    rescuer.begin(table.now())
+    table.seconds += 1
+    table.ahead = jump
+    rescuer.round()
+    rescuer.round()
+
+    assert table.minded == [("w1", jump)]
+    assert table.rescues == 0
+
+
 def test_a_jump_that_could_not_be_minded_is_minded_by_the_next_round(table: Table, rescuer: Rescuer) -> None:
     table.ahead, table.away = timedelta(hours=9), True
     with pytest.raises(ConnectionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from dumbwaiter.store.dialects import Dialect, Instant
 from dumbwaiter.store.tables import Tables
+from dumbwaiter.store.types import in_utc
 from dumbwaiter.task import (
     Attempt,
     AttemptOutcome,
@@ -235,7 +236,7 @@ def to_claimed(
     `read` makes values of what the bare driver gives, for the columns that need it.
     """
     known = {**KNOWN_TO_A_CLAIM, **told}
-    readers = list((read or {}).items())
+    readers = needed(read or {}, rows)
     claimed = []
     for row in rows:
         # there are thousands a second: one dictionary each, which becomes the task's own
@@ -249,6 +250,15 @@ def to_claimed(
         values["fence"] = Fence(values["id"], values["worker_id"], values["attempt"])
         claimed.append(finished(values, row[-1]))
     return claimed
+
+
+def needed(
+    read: Mapping[str, Callable[[Any], Any]], rows: Sequence[Sequence[Any]]
+) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Those of the readers that change anything: a connection gives its instants in one zone, and most in UTC."""
+    created = rows[0][READ_BY_A_CLAIM.index("created_at")] if rows else None
+    in_utc_already = getattr(created, "tzinfo", None) is UTC
+    return [(name, reader) for name, reader in read.items() if not (in_utc_already and reader is in_utc)]
 
 
 def finished(values: dict[str, Any], timeout: float | None, **more: Any) -> Task:

@@ -310,6 +310,7 @@ class Worker:
         from dumbwaiter import __version__
 
         now = self.store.now()
+        self._rescuer.begin(now)
         self.store.register(
             WorkerRow(
                 name=self.name,

@@ -50,6 +50,11 @@ class Rescuer:
         self._monotonic = monotonic
         self._still_until = monotonic() + settle.total_seconds()
         self._offset: timedelta | None = None
+        self._looked = False
+
+    def begin(self, now: datetime) -> None:
+        """It is that time by the database's clock: a jump counts from here, also if it comes before the first round."""
+        self._offset = self._offset_at(now)
 
     def round(self) -> float:
         try:
@@ -93,13 +98,16 @@ class Rescuer:
 
     def _mind_jumps(self, now: datetime) -> None:
         """A jump of the database's clock (or of ours, after the machine slept) makes leases look longer than they were."""
-        offset = now - datetime.fromtimestamp(self._monotonic(), now.tzinfo)
+        offset = self._offset_at(now)
         jump = timedelta(0) if self._offset is None else offset - self._offset
         if abs(jump) > self._lease / 4:
             log.warning("the clock jumped by %s; nothing is taken back for one lease", jump)
             self._hold_still()
             self._store.mind_jump(self._worker, jump)
-        elif self._offset is None:
-            self._store.mind_jump(self._worker, jump)
+        elif not self._looked:
+            self._store.mind_jump(self._worker, timedelta(0))
         # only now: a round that fails meets the same jump again
-        self._offset = offset
+        self._offset, self._looked = offset, True
+
+    def _offset_at(self, now: datetime) -> timedelta:
+        return now - datetime.fromtimestamp(self._monotonic(), now.tzinfo)
