@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dumbwaiter.errors import DatabaseUnavailable, Fail, LostClaim, NoTransaction
-from dumbwaiter.executors.base import Commands, Ended, Executor, Published, Running
+from dumbwaiter.executors.base import Commands, Ended, Executor, Running, Surroundings
 from dumbwaiter.executors.context import UNSAID, Publication, Stop
 from dumbwaiter.executors.inputs import Inputs
 from dumbwaiter.executors.registry import PROCESS, Registry
@@ -64,11 +63,16 @@ class Runner:
         self._registry = registry
         self._executors = executors
         self._files = files
-        self._workdir = workdir
         self._clean = clean
-        self._commands = commands
-        self._memory = memory
-        self._inputs = inputs
+        self._around = Surroundings(
+            workdir=workdir,
+            publish=self._publish,
+            commands=commands,
+            done=self._conclude,
+            memory=memory,
+            inputs=inputs,
+            transact=self._transact,
+        )
         self._clock = clock
         self._over = over
         self._succeeding = succeeding
@@ -78,17 +82,7 @@ class Runner:
 
     def prepare(self, task: Task) -> Running:
         """A claimed task as something that can be started."""
-        return Running(
-            task,
-            self._registry[task.task_type],
-            functools.partial(self._workdir, task),
-            publish=self._publish,
-            commands=self._commands,
-            done=self._conclude,
-            memory=self._memory,
-            inputs=self._inputs,
-            transact=self._transact,
-        )
+        return Running(task, self._registry[task.task_type], self._around)
 
     def start(self, running: Running) -> None:
         """Start it; returns at once. Whatever happens, its end is reported through `over`."""
@@ -102,7 +96,7 @@ class Runner:
 
     def disowned(self, running: Running) -> None:
         """The store has heard of its end, and it had lost its task: its files are deleted; of others the store tells."""
-        if running.published.begun:
+        if running.publishes:
             self._drop_files(running.task)
 
     @contextlib.contextmanager
@@ -125,13 +119,12 @@ class Runner:
         outcome = self._success(result)
         if outcome.status is not Status.SUCCESS:
             raise Fail(outcome.error_message or "")
-        published = running.published
         with self._lock:
             if running.ended:
                 raise LostClaim(f"attempt {running.task.attempt} of task {running.task.id} was given up")
             running.committing = True
-            published.closed = True
-            return Finish(running.task, outcome, tuple(published.files))
+            running.closed = True
+            return Finish(running.task, outcome, running.files)
 
     def _uncommit(self, running: Running, error: BaseException) -> None:
         """The transaction left nothing. But of a commit that nobody heard of only the store can tell, at the attempt's end."""
@@ -140,26 +133,26 @@ class Runner:
                 return
             running.committing = False
             if not running.ended:
-                running.published.closed = False
+                running.closed = False
 
     def _conclude(self, running: Running, ended: Ended) -> None:
         """Never raises: the attempt's slot is given back here, and nowhere else."""
         if running.committed:
             self._conclude_committed(running, ended)
             return
-        published = self._close(running)
+        self._close(running)
         if ended.error is not None and cannot_start(running, ended.error):
             running.unstarted = message(ended.error)
         outcome = self._meaning(running, ended)
         if running.has_workdir:
             self._tidy(running)
         if outcome is not None:
-            files, mark = tuple(published.files), running.fresh_mark()
+            mark, files = running.fresh_mark(), running.files
             self._over(
-                running, Finish(running.task, outcome, files, mark, running.remembers, published.begun)
+                running, Finish(running.task, outcome, files, mark, running.remembers, running.publishes)
             )
             return
-        if published.begun:
+        if running.publishes:
             self._drop_files(running.task)
         self._over(running, None)
 
@@ -182,10 +175,9 @@ class Runner:
             self._tidy(running)
         self._over(running, None)
 
-    def _close(self, running: Running) -> Published:
+    def _close(self, running: Running) -> None:
         with self._lock:
-            running.published.closed = True
-        return running.published
+            running.closed = True
 
     def _meaning(self, running: Running, ended: Ended) -> Outcome | None:
         if ended.error is ended.result is running.stop_reason is running.unstarted is None:
@@ -241,12 +233,11 @@ class Runner:
 
         task = running.task
         key = object_key(task.id, task.attempt, publication.name)
-        published = running.published
         with self._lock:
-            if published.closed:
+            if running.closed:
                 raise ended_meanwhile(task)
             # before the upload: one that breaks half-way may have left something too
-            published.begun = True
+            running.publishes = True
         stored = self._files().put(
             publication.path, key, content_type=publication.content_type, filename=publication.name
         )
@@ -262,10 +253,10 @@ class Runner:
             expires_at=expires_at,
         )
         with self._lock:
-            if published.add(file):
+            if running.add(file):
                 return
         # what was published in time may be part of a success by now, so only this one is taken back
-        if all(one.object_key != key for one in published.files):
+        if all(one.object_key != key for one in running.files):
             self._files().delete([key])
         raise ended_meanwhile(task)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.base import Ended, Running, Surroundings
 from dumbwaiter.executors.command import GuardedCommands
 from dumbwaiter.executors.context import Publication
 from dumbwaiter.executors.guardian import Process, process, send_signal
@@ -87,14 +87,13 @@ class Attempt:
         self.published: list[tuple[str, bytes, str | None]] = []
         self.refuse_with: BaseException | None = None
         self._done = threading.Event()
-        self.running = Running(
-            task,
-            entry,
-            lambda: workdir,
+        around = Surroundings(
+            workdir=lambda _: workdir,
             publish=self._publish,
             commands=lambda running: GuardedCommands(running, WORKER, timedelta(seconds=0.5)),
             done=self._end,
         )
+        self.running = Running(task, entry, around)
 
     def _publish(self, running: Running, publication: Publication) -> None:
         if self.refuse_with is not None:

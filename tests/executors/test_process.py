@@ -451,7 +451,7 @@ WORKER_PROGRAM = """
 import sys, threading
 from datetime import timedelta
 from pathlib import Path
-from dumbwaiter.executors.base import Running
+from dumbwaiter.executors.base import Running, Surroundings
 from dumbwaiter.executors.guardian import processes as all_processes
 from dumbwaiter.executors.process import ProcessExecutor
 from dumbwaiter.executors.registry import TaskType, reference_of
@@ -461,7 +461,8 @@ from tests.executors.conftest import NOW, WORKER
 from dumbwaiter.task import Status, Task
 task = Task("1", "hostile", "default", Status.RUNNING, {"pids": sys.argv[1]}, NOW, NOW, NOW, attempt=1, worker_id="w")
 entry = TaskType("hostile", work.hostile, Signature("hostile", work.hostile), isolate=True, reference=reference_of(work.hostile))
-running = Running(task, entry, lambda: Path(sys.argv[1]).parent / "w", publish=None, commands=None, done=lambda *_: None)
+around = Surroundings(lambda _: Path(sys.argv[1]).parent / "w", publish=None, commands=None, done=lambda *_: None)
+running = Running(task, entry, around)
 ProcessExecutor(WORKER, grace=timedelta(seconds=1), warm=1).start(running)
 threading.Event().wait()
 """

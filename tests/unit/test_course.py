@@ -11,7 +11,7 @@ import pytest
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.course import Course
 from dumbwaiter.errors import ConfigurationError, InvalidStep, TaskCancelled
-from dumbwaiter.executors.base import Running
+from dumbwaiter.executors.base import Running, Surroundings
 from dumbwaiter.executors.command import PlainCommands
 from dumbwaiter.executors.context import Stop, TaskContext
 from dumbwaiter.executors.printed import pattern_of, told
@@ -28,14 +28,13 @@ def attempt(tmp_path: Path):
 
     def make(steps=STEPS) -> tuple[TaskContext, Running]:
         handle = Dumbwaiter(f"sqlite:///{tmp_path}/tasks.db").task("t", steps=steps)(lambda: None)
-        running = Running(
-            RUNNING,
-            handle.entry,
-            lambda: tmp_path,
+        around = Surroundings(
+            workdir=lambda _: tmp_path,
             publish=lambda *_: None,
             commands=lambda running: PlainCommands(running, timedelta(seconds=1)),
             done=lambda *_: None,
         )
+        running = Running(RUNNING, handle.entry, around)
         return running.context(), running
 
     return make

@@ -11,7 +11,7 @@ import pytest
 
 from dumbwaiter import Dumbwaiter
 from dumbwaiter.errors import ConfigurationError, InvalidStep, LostClaim, TaskCancelled
-from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.base import Ended, Running, Surroundings
 from dumbwaiter.executors.context import Stop, TaskContext
 from dumbwaiter.retry import Retry
 from dumbwaiter.task import Mark, Recalled, Status
@@ -62,15 +62,14 @@ def running(tmp_path: Path, shelf: Shelf | None) -> Running:
     nothing: Any = None
     entry = Dumbwaiter(f"sqlite:///{tmp_path}/tasks.db").task("t")(lambda: None).entry
     memory = None if shelf is None else lambda _running: shelf
-    return Running(
-        task,
-        entry,
-        lambda: tmp_path / "work",
+    around = Surroundings(
+        workdir=lambda _: tmp_path / "work",
         publish=nothing,
         commands=nothing,
         done=lambda *_: None,
         memory=memory,
     )
+    return Running(task, entry, around)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,19 +34,17 @@ class Ended:
     error: BaseException | None = None
 
 
-@dataclass(slots=True)
-class Published:
-    """What one attempt has published so far. Closed at its end: what comes later is not part of it."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What attempts ask of whoever runs them, for all of them together. What is None they cannot have."""
 
-    files: list[ResultFile] = field(default_factory=list)
-    begun: bool = False
-    closed: bool = False
-
-    def add(self, file: ResultFile) -> bool:
-        """False if it comes too late."""
-        if not self.closed:
-            self.files.append(file)
-        return not self.closed
+    workdir: Callable[[Task], Path]
+    publish: Callable[[Running, Publication], None]
+    commands: Callable[[Running], Commands]
+    done: Callable[[Running, Ended], None]
+    memory: Callable[[Running], Memory] | None = None
+    inputs: Callable[[Running], Inputs] | None = None
+    transact: Callable[[Running, Callable[[], Any]], AbstractContextManager[Connection]] | None = None
 
 
 class Running:
@@ -68,6 +66,10 @@ class Running:
     committed = False
     handle: Any = None
     remembers = False
+    # what it has published so far, whether it began to; and after its end that what comes later is not part of it
+    files: Sequence[ResultFile] = ()
+    publishes = False
+    closed = False
     # the forecaster's own notes, in seconds since the start: not before this, and the end that it told last
     forecast_after = 2.0
     told_end: float | None = None
@@ -82,32 +84,13 @@ class Running:
     _written: Mark | None = None
     _pace: Pace | None = None
 
-    def __init__(
-        self,
-        task: Task,
-        entry: TaskType,
-        workdir: Callable[[], Path],
-        *,
-        publish: Callable[[Running, Publication], None],
-        commands: Callable[[Running], Commands],
-        done: Callable[[Running, Ended], None],
-        memory: Callable[[Running], Memory] | None = None,
-        inputs: Callable[[Running], Inputs] | None = None,
-        transact: Callable[[Running, Callable[[], Any]], AbstractContextManager[Connection]] | None = None,
-    ) -> None:
+    def __init__(self, task: Task, entry: TaskType, around: Surroundings) -> None:
         self.task = task
         self.entry = entry
-        self.published = Published()
         self.started = time.monotonic()
         # the table says that it runs, not only that it was claimed
         self.begun = not task.ahead
-        self._make_workdir = workdir
-        self._make_memory = memory
-        self._make_inputs = inputs
-        self._publish = publish
-        self._commands = commands
-        self._done = done
-        self._transact = transact
+        self._around = around
         self._lock = threading.Lock()
 
     @property
@@ -123,7 +106,7 @@ class Running:
     def workdir(self) -> Path:
         """The directory of the attempt, which is made by whoever needs it first."""
         if self._workdir is None:
-            self._workdir = self._make_workdir()
+            self._workdir = self._around.workdir(self.task)
         return self._workdir
 
     @property
@@ -133,14 +116,14 @@ class Running:
 
     @property
     def memory(self) -> Memory | None:
-        if self._memory is None and self._make_memory is not None:
-            self._memory = self._make_memory(self)
+        if self._memory is None and self._around.memory is not None:
+            self._memory = self._around.memory(self)
         return self._memory
 
     @property
     def inputs(self) -> Inputs | None:
-        if self._inputs is None and self._make_inputs is not None:
-            self._inputs = self._make_inputs(self)
+        if self._inputs is None and self._around.inputs is not None:
+            self._inputs = self._around.inputs(self)
         return self._inputs
 
     def context(self) -> TaskContext:
@@ -166,7 +149,7 @@ class Running:
             if self._ended:
                 return False
             self._ended = True
-        self._done(self, ended)
+        self._around.done(self, ended)
         return True
 
     def fresh_progress(self) -> Progress | None:
@@ -225,6 +208,12 @@ class Running:
         with self._lock:
             self._written = mark
 
+    def add(self, file: ResultFile) -> bool:
+        """It has published this. False if that comes too late."""
+        if not self.closed:
+            self.files = (*self.files, file)
+        return not self.closed
+
     # Link
     def report(self, progress: Progress) -> None:
         with self._lock:
@@ -237,16 +226,16 @@ class Running:
             raise LostClaim(f"attempt {self.task.attempt} no longer owns task {self.task.id}")
         if self.committed:
             raise LostClaim(f"task {self.task.id} has ended with ctx.transaction(): publish before its end")
-        self._publish(self, publication)
+        self._around.publish(self, publication)
 
     def transaction(self, result: Callable[[], Any]) -> AbstractContextManager[Connection]:
-        if self._transact is None:
+        if self._around.transact is None:
             raise NoTransaction(
                 f"task {self.task.task_type!r}: an isolated process has no connection to the database, and so no "
                 "ctx.transaction(); register the task without isolate=True, or let it return what is to be written and write "
                 "that in a task of its own"
             )
-        return self._transact(self, result)
+        return self._around.transact(self, result)
 
     def stopped(self) -> Stop | None:
         return self.stop_reason
@@ -261,7 +250,7 @@ class Running:
         return self.stop_reason
 
     def run(self, command: Command) -> CommandResult:
-        return self._commands(self).run(command)
+        return self._around.commands(self).run(command)
 
 
 class Commands(Protocol):

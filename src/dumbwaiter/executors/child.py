@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dumbwaiter.errors import ConfigurationError, Fail, LostClaim
-from dumbwaiter.executors.base import Ended, Running
+from dumbwaiter.executors.base import Ended, Running, Surroundings
 from dumbwaiter.executors.command import PlainCommands
 from dumbwaiter.executors.context import UNSAID, Publication, Stop, Unsaid
 from dumbwaiter.executors.function import ascoped, call_arguments, cancelled, scoped
@@ -92,17 +92,15 @@ class Desk:
         """One task, from its import to what it means in JSON. Nothing that it raises gets out."""
         try:
             entry = imported(self._reference, order["task"]["task_type"], order["scope"], order["steps"])
-            running = Running(
-                task_from(order["task"]),
-                entry,
-                functools.partial(Path, order["workdir"]),
+            around = Surroundings(
+                workdir=lambda _: Path(order["workdir"]),
                 publish=self._publish,
                 commands=lambda running: PlainCommands(running, self._grace),
                 done=lambda *_: None,
                 memory=None if order["limit"] is None else functools.partial(self._memory, order["limit"]),
                 inputs=lambda _: AskedInputs(self._input),
             )
-            self._running = running
+            self._running = running = Running(task_from(order["task"]), entry, around)
             self._heed()
             return {"result": storable(entry.name, self._call(running))}
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its failure, not the end of this process
