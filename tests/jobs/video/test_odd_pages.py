@@ -126,6 +126,28 @@ def test_a_picture_that_comes_before_the_page_is_scrolled_has_its_size_in_every_
     assert made.agree
 
 
+def test_what_is_fixed_between_two_pixels_looks_the_same_in_every_run_when_the_page_does_not_scroll_any_more(
+    ways: Callable[[bytes], Ways],
+) -> None:
+    """The browser gives it a layer of its own while the page scrolls, and keeps that until something moves it."""
+    note = "position:fixed;right:20px;bottom:20px;width:96.546875px;height:20px;border-radius:8px;background:green"
+    box, events = counter(3.0)
+    made = ways(
+        happening(
+            page(
+                element("div", id=9, style="height:3000px"),
+                element("div", text("taken", 11), id=10, style=note),
+                box,
+                seconds=3.0,
+            ),
+            attributes(0.4, 9, style="height:10px"),
+            *events,
+        )
+    )
+
+    assert made.agree
+
+
 @pytest.mark.parametrize("tag", ["progress", "marquee"])
 def test_what_moves_by_a_clock_of_the_browsers_stands_still(tag: str, ways: Callable[[bytes], Ways]) -> None:
     box, events = counter(2.0)

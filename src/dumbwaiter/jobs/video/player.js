@@ -22,6 +22,8 @@
 
   const warnings = new Map();
   const shadowRoots = new Set();
+  // the style attributes of the pages' roots, while `forget` has others there
+  const asBefore = new Map();
   const animationStart = new WeakMap();
   const epoch = Date.now();
   let replayer = null;
@@ -447,6 +449,24 @@
         if (real.now() > limit) return [at, 0, false];
       }
       return [last + 1, 0, false];
+    },
+
+    // The browser keeps what it once found out of which parts of a page are drawn apart, also when it would find otherwise by now: of
+    // what is fixed to a page that has scrolled and does not any more, say; and so the edges of that depend on what was drawn before. Between
+    // two calls, the first with true, and a frame drawn after each, it finds all out anew.
+    forget(begins) {
+      for (const root of scopes().map((scope) => scope.documentElement)) {
+        if (!root?.style) continue;
+        if (begins) {
+          asBefore.set(root, root.getAttribute("style"));
+          root.style.setProperty("will-change", "opacity", "important");
+        } else if (asBefore.has(root)) {
+          const style = asBefore.get(root);
+          if (style === null) root.removeAttribute("style");
+          else root.setAttribute("style", style);
+        }
+      }
+      if (!begins) asBefore.clear();
     },
 
     // Waits (real time) for stills of what moves by itself, and at most two seconds for pictures and fonts that are inside the recording.

@@ -34,7 +34,7 @@ class Picture:
 
 
 class Replay:
-    """One recording being replayed, segment after segment; started again at the last good frame when the browser is lost.
+    """One recording being replayed, segment after segment; started again at the segment's beginning when the browser is lost.
 
     Leaving the `with` block ends the browser. `on_frame` is called with each frame that is reached, and while the recording is run to where a
     segment begins; it ends the replay by raising. `on_browser` is told of each browser.
@@ -71,13 +71,15 @@ class Replay:
         Raises:
             BrowserLost: more often in a row than `options.restarts`, or in a way that would come again.
         """
-        restarts, last = 0, None
+        restarts, shown = 0, -1
         self._reached = segment.first
         while self._reached < segment.end:
             try:
-                for picture in self._run(segment, last):
-                    last = picture.data
-                    yield picture
+                for picture in self._run(segment):
+                    # after a restart those come again that there were before
+                    if picture.frame > shown:
+                        shown = picture.frame
+                        yield picture
             except BrowserLost as error:
                 self._close()
                 self._on_frame(self._reached)  # it may have been ended for a reason
@@ -112,28 +114,27 @@ class Replay:
             return []  # the pictures are there; the next segment will notice
         return answer
 
-    def _run(self, segment: Segment, last: bytes | None) -> Iterator[Picture]:
-        """Pictures from the frame that was reached on; `last` is the one before it, of this segment."""
+    def _run(self, segment: Segment) -> Iterator[Picture]:
+        """The pictures of a segment, from its first frame on: what comes later in it depends on what was drawn in it before."""
         browser = self._browser or self._open()
-        self._go_to(browser, self._reached)
-        if last is None:
-            # there is no picture before the first, so it is drawn whether or not it changed
-            self._advance(browser, segment.first)
-            data = self._photograph(browser, segment.first, settle=True)
-            yield Picture(segment.first, data)
-            last = data
-            self._reached = segment.first + 1
-        else:
-            settle_page(browser)
-        while self._reached < segment.end:
+        self._go_to(browser, segment.first)
+        # there is no picture before the first, so it is drawn whether or not it changed
+        self._advance(browser, segment.first)
+        forget_drawing(browser)
+        last = self._photograph(browser, segment.first, settle=True)
+        yield Picture(segment.first, last)
+        reached = segment.first + 1
+        while reached < segment.end:
             frame, change, unfinished = self._advance(browser, segment.end - 1)
             if change and (unfinished or self._shows_change(browser)):
                 data = self._photograph(browser, frame, settle=unfinished)
                 if data != last:
                     yield Picture(frame, data)
                     last = data
-            self._reached = frame + 1 if change else frame
+            reached = frame + 1 if change else frame
+            self._reached = max(self._reached, reached)
             self._on_frame(self._reached)
+        self._reached = segment.end
 
     def _open(self) -> Browser:
         """A browser that has loaded the recording and stands at its beginning."""
@@ -219,6 +220,14 @@ def load(browser: Browser, recording: Recording, plan: Plan, options: Options) -
     # building a page of 30 MB takes 2 s here; a slow machine gets its time
     within = options.frame_timeout.total_seconds() + len(recording.events) / 1e6
     browser.evaluate(f"Player.load({json.dumps(settings)})", wait=True, within=within)
+
+
+def forget_drawing(browser: Browser) -> None:
+    """Have the next frame drawn as if nothing had been before: where a segment begins, whoever comes there shows the same."""
+    for begins in ("true", "false"):
+        browser.evaluate(f"Player.forget({begins})")
+        # who draws when it likes does so for a photograph
+        browser.draw(None if browser.on_request else 1)
 
 
 def settle_page(browser: Browser) -> None:
