@@ -53,12 +53,12 @@ def claimed_ahead(waiter: Dumbwaiter, tasks: Sequence[Task]) -> list[Task]:
 def test_what_a_killed_worker_had_claimed_ahead_is_charged_no_crash(here: Place, waiter: Dumbwaiter) -> None:
     worker = start_knowing(here, waiter)
     with waiter.store.connections.writing() as connection:
-        # in one transaction, so that the worker meets all of them at once
-        meal = waiter.enqueue("meal", {"seconds": 60}, connection=connection)
+        # in one transaction, so that the worker meets all of them at once. The meal is not too long: if the table knows by the kill that
+        # it has begun, it has crashed a worker, and the others wait while it runs alone
+        meal = waiter.enqueue("meal", {"seconds": 10}, connection=connection)
         bites = [waiter.enqueue("bite", connection=connection) for _ in range(5)]
         singles = [waiter.enqueue("once", {"seconds": 0}, connection=connection) for _ in range(2)]
     until(lambda: len(claimed_ahead(waiter, [*bites, *singles])) == 7 and here.starts(meal.id))
-    # until the table says that the meal has begun, its worker's death would cost it nothing either
     os.killpg(worker.pid, signal.SIGKILL)
     here.start_worker("-q", "default=5", app=snacks.APP)
 
