@@ -41,6 +41,8 @@ GROUPS = {
     "browser": ("tests/browser/",),
     "mutants": ("tests/mutants/",),
 }
+# Without --faults nothing there fills the machine, and so the fast set of faults, which takes four minutes, is two halves.
+HALF = "tests/faults/test_kill.py"
 # Each statement is tried on every database by the tests of the store, and every way to run a task by this file; what else whole
 # worker processes go through takes minutes. So of what names no database --faults tries it on all of them, and without that flag
 # no worker is tried on MariaDB, and none is killed but on PostgreSQL.
@@ -190,6 +192,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # Not by marks of xdist_group: pytest-xdist 3.8 loses them with pytest 9.2.
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(HALF) and not config.option.faults:
+                return "waiting"
             return next((group for group, paths in GROUPS.items() if nodeid.startswith(paths)), nodeid)
 
     return Scheduling(config, log)
