@@ -212,8 +212,12 @@ def claim_alone(db: Database, want: Want, worker: str, now: Instant, *, places: 
     instant = now
     if isinstance(now, datetime):
         instant, values["now"] = sa.bindparam("now", type_=Timestamp, required=False), now
-    statement = lambda _: [claiming_at_once(db, want, worker, instant, places=len(places))]  # noqa: E731
-    return Alone(form, statement, values, in_bulk=True)
+    return Alone(
+        form,
+        lambda _: [claiming_at_once(db, want, worker, instant, places=len(places))],
+        values,
+        in_bulk=True,
+    )
 
 
 def claiming_at_once(
