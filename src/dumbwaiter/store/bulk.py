@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.pq.abc import PGresult
 
-SQLSTATE = ord("C")  # PG_DIAG_SQLSTATE
-FORGOTTEN = b"26000"
+FORGOTTEN = b"26000"  # invalid_sql_statement_name
 
 
 class Answer:
@@ -68,23 +67,26 @@ def ask(connection: Any, text: str, values: Sequence[Any]) -> Answer:
 
 def answered(connection: Any, text: str, values: Sequence[Any]) -> PGresult:
     from psycopg.adapt import PyFormat, Transformer
+    from psycopg.pq import DiagnosticField
 
     driver = connection.pgconn
     # as texts, whose types the server knows from their places
     sent = Transformer(connection).dump_sequence(values, [PyFormat.TEXT] * len(values))
+    result: PGresult
     if connection.prepare_threshold is None:
-        return driver.exec_params(text.encode(), sent)  # type: ignore[no-any-return]
+        result = driver.exec_params(text.encode(), sent)
+        return result
     if text in connection.named:
-        result: PGresult = driver.exec_prepared(connection.named[text], sent)
-        if result.error_field(SQLSTATE) != FORGOTTEN:
+        result = driver.exec_prepared(connection.named[text], sent)
+        if result.error_field(DiagnosticField.SQLSTATE) != FORGOTTEN:
             return result
         # somebody had the session forget what it had prepared, as psycopg does after a DROP; nothing has been done
     name = f"dumbwaiter_{next(connection.numbers)}".encode()
-    made: PGresult = driver.prepare(name, text.encode())
-    if not is_good(made):
-        return made
-    connection.named[text] = name
-    return driver.exec_prepared(name, sent)  # type: ignore[no-any-return]
+    result = driver.prepare(name, text.encode())
+    if is_good(result):
+        connection.named[text] = name
+        result = driver.exec_prepared(name, sent)
+    return result
 
 
 def is_good(result: PGresult) -> bool:

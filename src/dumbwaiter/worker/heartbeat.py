@@ -122,8 +122,8 @@ class Heartbeat:
             "parent": os.getpid(),
             "path": [entry for entry in sys.path if entry],
         }
-        # by path and isolated: importing the package would cost it 40 MB and a second
         self._beats = False
+        # by path and isolated: importing the package would cost it 40 MB and a second
         process = subprocess.Popen(
             [sys.executable, "-I", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
