@@ -1,116 +1,27 @@
-"""One export in a process of its own, looked at from outside: what it made, what it took, what it left behind.
-
-`python -m bench.video.exports JOB` is that process. It writes lines of JSON: how far it is, and at last what came of it.
-"""
+"""One export in a process of its own (job.py), looked at from outside: what it made, what it took, what it left behind."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from bench import processes
 from bench.environments import ROOT
 from bench.trials import Failed
-from dumbwaiter.jobs.video import InDirectory, Options, VideoError, export, load
+from bench.video.job import Job, Made
 from tests.jobs.video.support import Peak, Tag, wait_for
 
 # The longest that any export here may take: a frozen one shall not freeze the run.
 LONGEST_SECONDS = 3600.0
-DURATIONS = {
-    "start",
-    "end",
-    "max_gap",
-    "hold",
-    "max_duration",
-    "frame_timeout",
-    "encoder_timeout",
-    "wall_limit",
-}
-
-
-@dataclass(frozen=True)
-class Job:
-    """What to export. `options` are those of `Options`, durations in seconds; `pictures` is how large a segment is, if not as usual."""
-
-    recording: str
-    out: str
-    workdir: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    checkpoints: str = ""
-    pictures: int = 0
-
-
-@dataclass(frozen=True)
-class Made:
-    """What came of an export: a video, or an error with a name. `seconds` are those of the export alone, without Python's start."""
-
-    seconds: float
-    error: str = ""
-    message: str = ""
-    duration: float = 0.0
-    frames: int = 0
-    pictures: tuple[tuple[int, str], ...] = ()
-    sha256: str = ""
-    segments: int = 0
-    restored: int = 0
-
-    @property
-    def times(self) -> float:
-        """How many times faster than real time."""
-        return self.duration / self.seconds
-
-
-def options_of(words: Mapping[str, Any]) -> Options:
-    """Options as JSON has them."""
-    values = dict(words)
-    for name in DURATIONS & values.keys():
-        values[name] = timedelta(seconds=values[name])
-    if values.get("size"):
-        values["size"] = tuple(values["size"])
-    return Options(**values)
-
-
-def work(job: Job) -> Made:
-    """Do it, in this process."""
-    if job.pictures:
-        module = importlib.import_module("dumbwaiter.jobs.video.export")
-        vars(module)["cut"] = functools.partial(vars(module)["cut"], pictures=job.pictures)
-    began = time.monotonic()
-    try:
-        recording = load(Path(job.recording))
-        began = time.monotonic()
-        video = export(
-            recording,
-            Path(job.out),
-            options=options_of(job.options),
-            progress=lambda fraction, _: print(json.dumps({"at": fraction}), flush=True),
-            workdir=Path(job.workdir),
-            checkpoints=InDirectory(Path(job.checkpoints)) if job.checkpoints else None,
-        )
-    except VideoError as error:
-        return Made(time.monotonic() - began, type(error).__name__, str(error)[:300])
-    return Made(
-        seconds=time.monotonic() - began,
-        duration=video.duration_seconds,
-        frames=video.frames,
-        pictures=video.picture_hashes,
-        sha256=video.sha256,
-        segments=video.segments,
-        restored=video.segments_restored,
-    )
 
 
 class Export:
@@ -127,7 +38,7 @@ class Export:
         environment = os.environ | {"TMPDIR": str(self._temporary), "DUMBWAITER_TAG": self._tag.word}
         self._errors = (home / "stderr").open("w+b")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.video.exports", json.dumps(asdict(job))],
+            [sys.executable, "-m", "bench.video.job", json.dumps(asdict(job))],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -213,7 +124,3 @@ def exported(job: Job, home: Path) -> Made:
     if made.error:
         raise Failed(f"{made.error}: {made.message}")
     return made
-
-
-if __name__ == "__main__":
-    print(json.dumps(asdict(work(Job(**json.loads(sys.argv[1]))))), flush=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.trials import Failed
-from bench.video.exports import Export, Job
+from bench.video.exports import Export
+from bench.video.job import Job
 from dumbwaiter.jobs.video import Options, Recording, RecordingError, load
 from dumbwaiter.jobs.video.browser import ADDRESS, start
 from dumbwaiter.jobs.video.plan import plan

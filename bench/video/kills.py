@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.trials import Failed
-from bench.video.exports import Export, Job, Made
+from bench.video.exports import Export
+from bench.video.job import Job, Made
 from dumbwaiter.jobs.video import find_ffmpeg
 
 # Each segment has an FFmpeg that reads pictures; this one writes down that it was started, and becomes the real one.

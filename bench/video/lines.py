@@ -18,7 +18,8 @@ from bench.results import Result, Results
 from bench.servers import big_directory
 from bench.trials import Failed
 from bench.video import files, frames, hostile, kills, real_time, truth
-from bench.video.exports import Export, Job, Made, exported, options_of
+from bench.video.exports import Export, exported
+from bench.video.job import Job, Made, options_of
 from bench.video.musts import (
     ENDLESS,
     IDLE,

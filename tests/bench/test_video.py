@@ -19,8 +19,9 @@ from PIL import Image
 from bench.environments import ROOT
 from bench.musts import Figure, Must
 from bench.run import VIDEO_LINES
-from bench.video import exports, files, frames, hostile, kills, lines, truth
-from bench.video.exports import Export, Job
+from bench.video import files, frames, hostile, kills, lines, truth
+from bench.video.exports import Export
+from bench.video.job import Job, options_of
 from bench.video.lines import LINES, busiest
 from bench.video.musts import ALWAYS, EVERY, FULL_ONLY, MADE, SPA
 from bench.video.musts import lines as judged
@@ -157,14 +158,14 @@ def test_pictures_that_an_export_leaves_out_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"start": 1.0, "end": 2.0}
-    whole = frames.compare(load(FORM), exports.options_of(options), tmp_path)
+    whole = frames.compare(load(FORM), options_of(options), tmp_path)
     assert (whole.percent, whole.least) == (100, 1.0)
 
     def only_the_first(recording: Recording, options: Options, workdir: Path) -> list[Picture]:
         return [next(iter(frames.every(recording, options, workdir)))]
 
     monkeypatch.setattr(frames, "changed", only_the_first)
-    still = frames.compare(load(FORM), exports.options_of(options), tmp_path)
+    still = frames.compare(load(FORM), options_of(options), tmp_path)
     assert still.frames == whole.frames
     assert still.percent < 100
     assert still.least < 1

@@ -73,6 +73,16 @@ def test_the_index_says_what_the_decoder_finds(video: Path) -> None:
     assert made.size_bytes == video.stat().st_size
 
 
+def test_the_encoder_takes_as_many_threads_and_pictures_ahead_on_any_machine(
+    video: Path, tmp_path: Path
+) -> None:
+    """x264 writes into the file how it was told to work; left alone it would count the machine's cores, and take memory for each."""
+    usual = video.read_bytes()
+    slow = encode(tmp_path / "slow.mp4", Options(preset="slow", encoder_threads=1)).read_bytes()
+    assert [b" threads=2 " in usual, b" rc_lookahead=5 " in usual] == [True, True]
+    assert [b" threads=1 " in slow, b" rc_lookahead=50 " in slow] == [True, True]
+
+
 def test_a_variable_rate_file_has_only_the_pictures_and_lasts_as_long(tmp_path: Path) -> None:
     made = read_mp4(encode(tmp_path / "out.mp4", Options()))
     assert made.frames == len(PICTURES) + 1  # the last is repeated at the end

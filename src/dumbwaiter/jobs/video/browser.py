@@ -207,6 +207,10 @@ class Browser:
         data = drawn.get("screenshotData")
         return Drawn(bool(drawn.get("hasDamage")), base64.b64decode(data) if data else None)
 
+    def tidy(self) -> None:
+        """Have the page's memory freed of what nothing holds any more; left to itself it lets 50 MB gather in a long session."""
+        self.call("HeapProfiler.collectGarbage")
+
     def _photograph(self, quality: int) -> bytes:
         wanted = {"format": "jpeg", "quality": quality, "optimizeForSpeed": True}
         return base64.b64decode(self.call("Page.captureScreenshot", wanted)["data"])

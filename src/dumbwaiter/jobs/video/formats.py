@@ -11,6 +11,11 @@ from dumbwaiter.jobs.video.options import Codec, Options
 GIF_FPS, GIF_SIDE = 12, 800
 # A GIF is made of an intermediate video that nobody sees.
 GIF_CRF = 12
+# x264 would take one and a half for each core, with memory for each; two keep up with a browser, and their file is the same on any machine.
+THREADS: dict[Codec, int] = {"h264": 2}
+# x264's usual preset looks ten pictures ahead and holds all of them. Five, and no thread of its own for that, take 40 MB less at
+# 1920 × 1106, make a smaller file, and lose 0.0001 of SSIM.
+FRUGAL = {"veryfast": ["-x264-params", "rc-lookahead=5:sync-lookahead=0"]}
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,13 @@ def encoder_words(container: Container, options: Options) -> list[str]:
     """
     codec = codec_of(container, options)
     crf = str(GIF_CRF if container is GIF else CRF[codec] if options.crf is None else options.crf)
-    threads = ["-threads", str(options.encoder_threads)] if options.encoder_threads else []
+    count = options.encoder_threads or THREADS.get(codec, 0)
+    threads = ["-threads", str(count)] if count else []
     words = ["-c:v", ENCODERS[codec], *threads, "-crf", crf]
     if codec == "h264":
-        return [*words, "-preset", options.preset, "-bf", "0"]
+        return [*words, "-preset", options.preset, *FRUGAL.get(options.preset, []), "-bf", "0"]
     if codec == "h265":
-        pools = f":pools={options.encoder_threads}" if options.encoder_threads else ""
+        pools = f":pools={count}" if count else ""
         return [
             *words, "-preset", options.preset, "-tag:v", "hvc1", "-x265-params", f"log-level=error:bframes=0{pools}",
         ]  # fmt: skip

@@ -24,7 +24,7 @@ from dumbwaiter.jobs.video.replay import replay_page
 from dumbwaiter.jobs.video.segments import Segment
 
 # Whoever changes what a picture shows, or how it is encoded, adds one: segments of before are made anew then.
-METHOD = 4
+METHOD = 5
 ASK_SECONDS = 20.0
 # These change how an export goes, and nothing of what comes out.
 NOT_IN_THE_VIDEO = {

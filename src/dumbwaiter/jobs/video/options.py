@@ -47,7 +47,7 @@ class Options:
         codec: of the video; None takes what suits the file's suffix.
         constant_rate: every frame is in the file; otherwise those that differ, and one each ten seconds.
         crf: the codec's measure of quality, lower is better; None takes what suits it. preset: x264's and x265's.
-        encoder_threads: of each FFmpeg; 0 lets it choose, 1 makes equal files on any machine.
+        encoder_threads: of each FFmpeg; 0 takes two for H.264, on any machine the same, and lets FFmpeg choose for the others.
         quality: of the JPEG pictures between browser and encoder.
         capture: "begin-frame" needs a headless shell, "screenshot" works everywhere; "auto" asks the browser.
         sandbox: None tries with Chromium's sandbox first and warns when that is impossible.

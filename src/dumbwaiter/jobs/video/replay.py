@@ -120,6 +120,7 @@ class Replay:
         self._go_to(browser, segment.first)
         # there is no picture before the first, so it is drawn whether or not it changed
         self._advance(browser, segment.first)
+        browser.tidy()
         forget_drawing(browser)
         last = self._photograph(browser, segment.first, settle=True)
         yield Picture(segment.first, last)
