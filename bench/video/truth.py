@@ -17,7 +17,6 @@ from typing import NamedTuple
 from dumbwaiter.jobs.video import Recording, find_ffmpeg
 from tests.jobs.video.support import Picture, grey, plain_replayer, ssim
 
-FPS = 25
 FULL_SNAPSHOT, INCREMENTAL = 2, 3
 # What changes the page: nodes, scrolling, inputs, style sheets, canvases; of a pointer, which is not drawn, at most what is under it.
 CHANGES = {0, 3, 4, 5, 8, 9, 13, 15}
@@ -106,10 +105,10 @@ def photographs(recording: Recording, wanted: Iterable[Play], workdir: Path) -> 
                 yield Photograph(*plain.photograph())
 
 
-def compare(video: Path, taken: Sequence[Photograph], changed: Sequence[float]) -> Likeness:
+def compare(video: Path, fps: int, taken: Sequence[Photograph], changed: Sequence[float]) -> Likeness:
     """Each photograph beside the frames that it may show; the most alike counts."""
-    candidates = [set(frames_of(one)) for one in taken]
-    shown = decoded(video, sorted(set().union(*candidates)))
+    candidates = [set(frames_of(one, fps)) for one in taken]
+    shown = decoded(video, fps, sorted(set().union(*candidates)))
     values = [
         max(ssim(cropped(one.picture, shown[frame]), shown[frame]) for frame in frames if frame in shown)
         for one, frames in zip(taken, candidates, strict=True)
@@ -117,9 +116,9 @@ def compare(video: Path, taken: Sequence[Photograph], changed: Sequence[float]) 
     return Likeness(values, sum(is_fresh(one.before, changed) for one in taken))
 
 
-def frames_of(one: Photograph) -> range:
-    """The frames of the video that stand for the time of a photograph, and one on either side."""
-    return range(max(math.floor(one.before * FPS) - 1, 0), math.ceil(one.after * FPS) + 2)
+def frames_of(one: Photograph, fps: int) -> range:
+    """The frames of a video that stand for the time of a photograph, and one on either side."""
+    return range(max(math.floor(one.before * fps) - 1, 0), math.ceil(one.after * fps) + 2)
 
 
 def is_fresh(at: float, changed: Sequence[float]) -> bool:
@@ -140,13 +139,13 @@ def runs(frames: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield numbers[0], numbers[-1]
 
 
-def decoded(video: Path, frames: Sequence[int]) -> dict[int, Picture]:
-    """These frames of a video of 25 a second, as a player shows them, in grey; those behind its end are not there."""
+def decoded(video: Path, fps: int, frames: Sequence[int]) -> dict[int, Picture]:
+    """These frames of a video, as a player shows them, in grey; those behind its end are not there."""
     # FFmpeg takes a sum of a hundred terms, and no more
     chosen = "+".join(f"between(n,{first},{last})" for first, last in runs(frames))
     convert = "scale=in_range=tv:in_color_matrix=bt709:out_range=pc,format=rgb24"
     command = [str(find_ffmpeg()), "-v", "error", "-i", str(video)]
-    command += ["-vf", f"fps={FPS}:start_time=0,select='{chosen}',{convert}", "-fps_mode", "passthrough"]
+    command += ["-vf", f"fps={fps}:start_time=0,select='{chosen}',{convert}", "-fps_mode", "passthrough"]
     run = subprocess.run(
         [*command, "-c:v", "png", "-f", "image2pipe", "-"],
         capture_output=True,

@@ -119,7 +119,9 @@ def two_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_video_that_shows_something_else_or_too_late_is_found_out(two_pictures: Path) -> None:
     def likeness(at: float, number: int) -> float:
-        return truth.compare(two_pictures, [truth.Photograph(at, checks(number), at + 0.04)], [0.6]).values[0]
+        return truth.compare(
+            two_pictures, 25, [truth.Photograph(at, checks(number), at + 0.04)], [0.6]
+        ).values[0]
 
     assert likeness(0.2, 0) > 0.98
     assert likeness(0.8, 3) > 0.98
@@ -127,7 +129,7 @@ def test_a_video_that_shows_something_else_or_too_late_is_found_out(two_pictures
     assert likeness(0.8, 0) < 0.9
     assert (
         truth.compare(
-            two_pictures, [truth.Photograph(at, checks(0), at) for at in (0.5, 0.7, 0.9)], [0.6]
+            two_pictures, 25, [truth.Photograph(at, checks(0), at) for at in (0.5, 0.7, 0.9)], [0.6]
         ).fresh
         == 1
     )
