@@ -7,6 +7,7 @@ import gzip
 import importlib
 import io
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -198,6 +199,27 @@ def test_an_animation_that_follows_the_scrolling_follows_it(tmp_path: Path) -> N
         before, after = shown.at(0.2)[100, 100], shown.at(1.0)[100, 100]
     assert before[1] < 30
     assert after[1] > 80  # the background shines through
+
+
+def test_what_is_scrolled_inside_of_a_page_is_there_in_the_frame_of_its_moment(
+    make: Callable[..., Video],
+) -> None:
+    """Of a box without a background of its own the browser drew it two frames later, so in a video whenever something else changed."""
+    band = element("div", text("M" * 60, 11), id=9, style="height:200px;overflow:hidden;word-break:break-all")
+    other = element("div", text("one", 12), id=10, style="height:2000px")
+    box = element("div", band, other, id=8, style="width:200px;height:200px;overflow:scroll;font-size:40px")
+    scrolled = {0.5: 200, 0.9: 0, 1.0: 300, 1.5: 10}
+    video = make(
+        happening(
+            page(box, seconds=3.0), *((at, SCROLL, {"id": 8, "x": 0, "y": y}) for at, y in scrolled.items())
+        ),
+        cursor=False,
+    )
+    frames = decode(video.path)
+
+    light = [bool(frames[math.ceil(at * 25)][60:180, 10:180].mean() > 250) for at in scrolled]
+    assert light == [True, False, True, False]
+    assert [frame for frame, _ in video.picture_hashes] == [0, *(math.ceil(at * 25) for at in scrolled)]
 
 
 def test_an_animation_that_the_page_stops_stands_and_goes_on_from_there(tmp_path: Path) -> None:

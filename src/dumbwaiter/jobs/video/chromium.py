@@ -79,8 +79,9 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--dns-prefetch-disable",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-    # one process for the page and all its frames: one frame request draws them all, one wall stands around them
-    "--disable-features=Translate,OptimizationHints,MediaRouter,IsolateOrigins,site-per-process,IsolateSandboxedIframes",
+    # one process for the page and all its frames: one frame request draws them all, one wall stands around them. Without
+    # RasterInducingScroll what is scrolled inside of a page is drawn with the frame, and not two frames later
+    "--disable-features=RasterInducingScroll,Translate,OptimizationHints,MediaRouter,IsolateOrigins,site-per-process,IsolateSandboxedIframes",
     "--disable-site-isolation-trials",
 )
 FRAMES_ON_REQUEST = (
