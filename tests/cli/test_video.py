@@ -166,7 +166,7 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(cli: Cli, recording
 
 
 @pytest.mark.parametrize(
-    ("recordings", "out"), [(["visit.json"], "x.avi"), (["visit.json", "visit.json"], "one.mp4")]
+    ("recordings", "out"), [(["visit.json"], "x.avi"), (["visit.json", "other.json"], "one.mp4")]
 )
 def test_a_name_that_the_output_cannot_have_is_wrong_usage(
     cli: Cli, recording: Path, recordings: list[str], out: str, tmp_path: Path
@@ -319,6 +319,35 @@ def test_an_option_that_cannot_be_is_told_before_anything_is_read(
     assert answer.returncode == 2
     assert said in " ".join(answer.stderr.replace("│", " ").split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_turns_out_not_to_be_writable_is_named_and_not_the_recording(
+    cli: Cli, recording: Path, tmp_path: Path
+) -> None:
+    # there is such a directory, and nobody may make a file in it, root neither
+    answer = cli("export-video", recording.name, "-o", "/proc/x.mp4", "--end", "0.2s")
+
+    assert answer.returncode == 1
+    assert "visit.json: /proc/x.mp4 cannot be written: No such file" in answer.stderr
+    assert list(tmp_path.iterdir()) == [recording]
+
+
+def test_a_window_that_the_recording_has_not_is_wrong_usage(cli: Cli, recording: Path) -> None:
+    answer = cli("export-video", recording.name, "-o", "x.mp4", "--window", "nope")
+
+    assert answer.returncode == 2
+    assert "--window nope: there is no window 'nope'" in " ".join(answer.stderr.replace("│", " ").split())
+
+
+def test_a_recording_named_twice_is_exported_once_and_parts_go_with_the_whole(
+    cli: Cli, recording: Path, tmp_path: Path
+) -> None:
+    left = tmp_path / "visit.mp4.parts"
+    left.mkdir()
+    answer = cli("export-video", recording.name, recording.name, "-o", "visit.mp4", "--end", "0.2s")
+
+    assert answer.returncode == 0, answer.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["visit.json", "visit.mp4"]
 
 
 def test_an_empty_directory_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class BadTarget(RefusedError):
 
 
 def sources(given: list[str]) -> list[Path]:
-    """The recordings: files, those in a directory, and `-` for what comes on standard input.
+    """The recordings, each once: files, those in a directory, and `-` for what comes on standard input.
 
     Raises:
         BadSource: a directory without any.
@@ -47,7 +47,7 @@ def sources(given: list[str]) -> list[Path]:
                 f"{name}: no file in this directory is called like a recording ({', '.join(RECORDINGS)})"
             )
         found += inside
-    return found
+    return list(dict.fromkeys(found))
 
 
 def read_stdin(limit: int) -> bytes:

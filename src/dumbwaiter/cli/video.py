@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dumbwaiter.cli.places import STDIN, read_stdin, sources, targets
+from dumbwaiter.cli.places import STDIN, BadTarget, read_stdin, sources, targets
 from dumbwaiter.cli.program import command
 from dumbwaiter.errors import ConfigurationError, DumbwaiterError, RefusedError
 from dumbwaiter.eta import Pace
@@ -121,7 +121,7 @@ def export_video(  # noqa: PLR0917 - the options of a command line
     ] = None,
 ) -> None:
     """Make videos of recorded web sessions."""
-    from dumbwaiter.jobs.video.errors import ExportCancelled, ImpossibleOption, ToolMissing
+    from dumbwaiter.jobs.video.errors import ExportCancelled, ImpossibleOption, NoSuchWindow, ToolMissing
     from dumbwaiter.jobs.video.processes import ending_cleanly
 
     options = checked(
@@ -164,6 +164,8 @@ def export_video(  # noqa: PLR0917 - the options of a command line
                 sentence = f"{name_of(recording)}: {reason_of(error)}"
                 if len(found) == 1 and isinstance(error, ImpossibleOption):
                     raise typer.BadParameter(in_words(error)) from error
+                if len(found) == 1 and isinstance(error, NoSuchWindow):
+                    raise typer.BadParameter(f"--window {window}: {error}") from error
                 if len(found) == 1:
                     raise SomeFailed(sentence) from error
                 # the others are good all the same
@@ -349,10 +351,13 @@ def exported(
         checkpoints=InDirectory(parts) if how.resume else None,
         poster=workdir / f"poster{how.poster}" if how.poster else None,
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    put_in_place(made, target)
-    if video.poster is not None and how.poster is not None:
-        put_in_place(video.poster, target.with_suffix(how.poster))
-    if how.resume:
-        shutil.rmtree(parts, ignore_errors=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put_in_place(made, target)
+        if video.poster is not None and how.poster is not None:
+            put_in_place(video.poster, target.with_suffix(how.poster))
+    except OSError as error:
+        raise BadTarget(f"{target} cannot be written: {reason_of(error)}") from error
+    # those of an earlier call too: now there is nothing to go on with
+    shutil.rmtree(parts, ignore_errors=True)
     return dataclasses.replace(video, path=target)

@@ -125,6 +125,10 @@ def test_of_two_windows_one_is_shown_and_the_other_named() -> None:
     assert loaded.event_count == len(events)
     assert loaded.warnings == ("the recording has 2 windows; shown is a, not b",)
     assert load("\n".join(json.dumps(line) for line in lines).encode(), window="b").event_count == 10
+    for source in ("\n".join(json.dumps(line) for line in lines).encode(), json.dumps(events).encode()):
+        with pytest.raises(errors.NoSuchWindow, match="there is no window 'c'") as refused:
+            load(source, window="c")
+        assert refused.value.user_message == "The recording has no window of that name."
 
 
 def test_duplicates_are_dropped() -> None:

@@ -5,6 +5,7 @@ DumbwaiterError
 └── VideoError
     ├── RecordingError          the recording's fault; `user_message` tells the person, trying again is of no use
     │   ├── NoSuchRecording     no file of this name may be read
+    │   ├── NoSuchWindow        it has no browser window of the name that was asked for
     │   ├── NotARegularFile     a pipe, a device, a directory
     │   ├── TooLarge            more bytes than allowed, packed or unpacked
     │   ├── EmptyRecording      nothing in it
@@ -62,6 +63,12 @@ class NoSuchRecording(RecordingError):
     """There is no recording of this name, or it lies where nobody may read it."""
 
     default_user_message = "There is no such recording."
+
+
+class NoSuchWindow(RecordingError):
+    """The recording has no browser window of this name."""
+
+    default_user_message = "The recording has no window of that name."
 
 
 class NotARegularFile(RecordingError):

@@ -77,14 +77,14 @@ def never() -> bool:
 
 def export(
     recording: Recording,
-    out: Path,
+    out: Path | str,
     *,
     options: Options = Options(),  # noqa: B008 - frozen
     progress: Callable[[float, str], None] = ignore,
     cancelled: Callable[[], bool] = never,
-    workdir: Path,
+    workdir: Path | str,
     checkpoints: Checkpoints | None = None,
-    poster: Path | None = None,
+    poster: Path | str | None = None,
 ) -> Video:
     """Make a video of a recording.
 
@@ -114,6 +114,7 @@ def export(
         1012
     """
     began = time.monotonic()
+    out, workdir, poster = Path(out), Path(workdir), None if poster is None else Path(poster)
     for place in (out, poster):
         if place is not None and not place.absolute().parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(place.absolute().parent))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dumbwaiter.jobs.video.errors import ImpossibleOption
 
@@ -93,6 +95,8 @@ class Options:
     ffmpeg: Path | None = None
 
     def __post_init__(self) -> None:
+        for name, kinds in kinds_of(Options).items():
+            check_kind(name, getattr(self, name), kinds)
         width, height = self.size or (MIN_SIDE, MIN_SIDE)
         ranges: dict[str, tuple[float, float, float]] = {
             "fps": (self.fps, 1, 60),
@@ -121,15 +125,56 @@ class Options:
 
     def _check_times(self) -> None:
         for name, least in (("start", 0.0), ("end", 0.001), ("max_gap", 0.1), ("wall_limit", 1.0)):
-            time: object = getattr(self, name)
-            if time is not None and not isinstance(time, timedelta):
-                raise ImpossibleOption(f"{name}={time!r}: give a timedelta, such as timedelta(seconds=1.5)")
+            time: timedelta | None = getattr(self, name)
             if time is not None and time.total_seconds() < least:
                 raise ImpossibleOption(f"{name}={seconds(time)}: give at least {least:g} s")
         if self.start is not None and self.end is not None and self.start >= self.end:
             raise ImpossibleOption(
                 f"start={seconds(self.start)}: that is not before the end, {seconds(self.end)}"
             )
+
+
+# What to say that a value of each kind is.
+WORDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    timedelta: "a timedelta, such as timedelta(seconds=1.5)",
+    Path: "a path",
+    tuple[int, int]: "width and height, such as (1280, 720)",
+    tuple[str, ...]: "a tuple of texts, such as ('.card',)",
+    NoneType: "None",
+}
+
+
+@cache
+def kinds_of(options: type) -> dict[str, tuple[Any, ...]]:
+    """The kinds of value that each option may have."""
+    hints = get_type_hints(options)
+    several = {UnionType, Union}
+    return {name: get_args(hint) if get_origin(hint) in several else (hint,) for name, hint in hints.items()}
+
+
+def check_kind(name: str, value: object, kinds: tuple[Any, ...]) -> None:
+    """Raises ImpossibleOption for a value of none of these kinds."""
+    if any(is_kind(value, kind) for kind in kinds):
+        return
+    words = [WORDS[kind] if kind in WORDS else f"one of {', '.join(get_args(kind))}" for kind in kinds]
+    raise ImpossibleOption(f"{name}={value!r}: give {' or '.join(words)}")
+
+
+def is_kind(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        of = get_args(kind)
+        return all(is_kind(part, of[0]) for part in value) and (of[-1] is Ellipsis or len(value) == len(of))
+    if isinstance(value, bool):
+        return kind is bool  # though Python counts it among the numbers
+    return isinstance(value, {float: (int, float), Path: (Path, str)}.get(kind, kind))
 
 
 def seconds(time: timedelta) -> str:

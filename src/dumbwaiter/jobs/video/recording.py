@@ -10,7 +10,7 @@ import threading
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from dumbwaiter.jobs.video.errors import (
     AbsurdTimestamps,
     EmptyRecording,
     NoFullSnapshot,
+    NoSuchWindow,
     NotARecording,
     NotARegularFile,
     NotJson,
@@ -62,7 +63,7 @@ class Recording:
     the milliseconds since the start at which something happens on the page.
     """
 
-    events: bytes
+    events: bytes = field(repr=False)  # what somebody typed does not belong into logs
     event_count: int
     started_ms: float
     duration_ms: float
@@ -71,7 +72,7 @@ class Recording:
     address: str
     has_canvas: bool
     warnings: tuple[str, ...]
-    moments: Sequence[float] = ()
+    moments: Sequence[float] = field(default=(), repr=False)
 
 
 def load(
@@ -242,12 +243,12 @@ def choose_window(
     """The events of one browser window: two windows in one file are two sessions."""
     windows = Counter(window for window, _ in entries)
     if set(windows) <= {None} and wanted is not None:
-        raise NotARecording(f"there is no window {wanted!r}: the recording names none")
+        raise NoSuchWindow(f"there is no window {wanted!r}: the recording names none")
     if len(windows) < 2 and wanted in {None, *windows}:
         return [entry for _, entry in entries]
     showable = {w for w, entry in entries if isinstance(entry, dict) and entry.get("type") == FULL_SNAPSHOT}
     if wanted is not None and wanted not in windows:
-        raise NotARecording(f"there is no window {wanted!r}; there are: {', '.join(map(str, windows))}")
+        raise NoSuchWindow(f"there is no window {wanted!r}; there are: {', '.join(map(str, windows))}")
     chosen = wanted or max(windows, key=lambda window: (window in showable, windows[window]))
     others = ", ".join(str(window) for window in windows if window != chosen)
     warnings.add(f"the recording has {len(windows)} windows; shown is {chosen}, not {others}")

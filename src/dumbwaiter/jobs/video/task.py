@@ -203,11 +203,12 @@ def read_recording(reference: str, window: str | None = None) -> Recording:
         NoSuchRecording: there is none; the message does not say whether a forbidden file exists.
     """
     if reference.startswith(SAMPLE):
-        return sample(reference.removeprefix(SAMPLE))
+        return sample(reference.removeprefix(SAMPLE), window)
     allowed = os.environ.get(RECORDINGS)
     if not allowed:
         raise NoSuchRecording(
-            f"{reference!r} is no sample, and {RECORDINGS} names no directory whose recordings may be exported"
+            f"{reference!r} is no sample, and {RECORDINGS} names no directory whose recordings may be exported; "
+            "a file of your own goes along with the task as Path(…), or on the command line as recording=@FILE"
         )
     directory = Path(allowed).resolve()
     path = inside(directory, reference)

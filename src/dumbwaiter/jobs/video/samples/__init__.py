@@ -22,11 +22,12 @@ def no_sample(name: str) -> str:
     return f"there is no sample {name!r}; there are: {', '.join(sample_names())}"
 
 
-def sample(name: str) -> Recording:
-    """A bundled recording.
+def sample(name: str, window: str | None = None) -> Recording:
+    """A bundled recording; see `load` for the window.
 
     Raises:
         NoSuchRecording: there is none of this name.
+        NoSuchWindow: it has no window of that name.
 
     Example:
         >>> sample("shop-tour").title
@@ -35,4 +36,4 @@ def sample(name: str) -> Recording:
     if name not in sample_names():
         raise NoSuchRecording(no_sample(name))
     with as_file(files(__name__) / f"{name}{SUFFIX}") as path:
-        return load(path)
+        return load(path, window=window)
