@@ -292,7 +292,7 @@ def export_one(source: Path, target: Path, how: How, cancelled: Callable[[], boo
 
         show(None, "reading", "")
         video = exported(
-            read(source, how.window),
+            read(source, how.window, cancelled),
             target,
             how,
             progress=progress,
@@ -319,11 +319,12 @@ def size_of_file(video: Video) -> tuple[int, int]:
     return gif_size(*size) if video.path.suffix.lower() == ".gif" else size
 
 
-def read(source: Path, window: str | None) -> Recording:
+def read(source: Path, window: str | None, cancelled: Callable[[], bool]) -> Recording:
     """The recording in a file, or on standard input."""
     from dumbwaiter.jobs.video.recording import MAX_BYTES, load
 
-    return load(read_stdin(MAX_BYTES) if str(source) == STDIN else source, window=window)
+    given = read_stdin(MAX_BYTES) if str(source) == STDIN else source
+    return load(given, window=window, cancelled=cancelled)
 
 
 def exported(

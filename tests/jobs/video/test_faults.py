@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -243,26 +244,77 @@ def test_a_profile_outside_the_work_directory_is_removed_too(tag: Tag, tmp_path:
     profile = chromium.make_profile(closed / "work", user)
     assert not profile.is_relative_to(tmp_path)
     assert profile.stat().st_uid == user.uid
-    # the process that made it is alive, so it stays; under the name of one that is not, it is swept
+    # the process that made it is alive, so it stays
+    age(profile)
     leftovers.sweep()
     assert profile.exists()
-    orphan = profile.with_name(f"{leftovers.PROFILE}999999999-1-x")
-    profile.rename(orphan)
-    leftovers.sweep()
-    assert not orphan.exists()
+    leftovers.remove(profile)
+    assert not profile.exists()
 
 
 def test_the_work_directory_of_a_killed_command_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed = tmp_path / f"{leftovers.WORK}999999999-1-x"
-    (killed / "segments").mkdir(parents=True)
+    program = (
+        "import signal, os; from dumbwaiter.jobs.video import leftovers\n"
+        "print(leftovers.hold(leftovers.WORK), flush=True); signal.pause()"
+    )
+    # who is elsewhere cannot tell by its number whether a process lives: a container that shares the directory
+    elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"] if os.geteuid() == 0 else []
+    other = subprocess.Popen(
+        [*elsewhere, sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    assert other.stdout is not None
+    with other.stdout as told:
+        held = Path(told.readline().strip())
+    (held / "segments").mkdir()
+    age(held)
     with leftovers.work_directory() as directory:
-        assert not killed.exists()
+        assert held.exists()
+        os.killpg(other.pid, signal.SIGKILL)
+        other.wait()
+        assert wait_for(lambda: not is_held(held), 5.0)
+        age(directory)
         with leftovers.work_directory():
             assert directory.exists()
+            assert not held.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_made_a_moment_ago_is_not_taken_for_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock it is held by nobody."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    new = tmp_path / f"{leftovers.WORK}1-x"
+    new.mkdir()
+    leftovers.sweep()
+    assert new.exists()
+    age(new)
+    leftovers.sweep()
+    assert not new.exists()
+
+
+def age(directory: Path) -> None:
+    """Make it seem two minutes old."""
+    before = time.time() - 2 * leftovers.YOUNG_SECONDS
+    os.utime(directory, (before, before))
+
+
+def is_held(directory: Path) -> bool:
+    looked = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(looked)
+    return False
 
 
 def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: Tag, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +19,7 @@ import numpy
 import pytest
 from PIL import Image
 
-from dumbwaiter.jobs.video.errors import NotJson, TooLarge
+from dumbwaiter.jobs.video.errors import ExportCancelled, NotJson, TooLarge
 from dumbwaiter.jobs.video.export import Video
 from dumbwaiter.jobs.video.recording import load
 from dumbwaiter.jobs.video.segments import cut
@@ -127,6 +128,32 @@ def test_a_picture_that_comes_before_the_page_is_scrolled_has_its_size_in_every_
     assert made.agree
 
 
+def test_what_the_browser_sizes_when_it_comes_onto_the_screen_is_there_in_every_run(
+    ways: Callable[[bytes], Ways],
+) -> None:
+    """With `content-visibility: auto` a browser that draws nothing on its way finds other heights, and other places to scroll to."""
+    rules = ".cv { content-visibility: auto; contain-intrinsic-size: auto 40px }"
+    sections = [
+        element(
+            "div",
+            *(element("p", text(f"{n} {'word ' * (n % 7 * 9 + 3)}", 300 + n), id=200 + n),),
+            id=100 + n,
+            **{"class": "cv"},
+        )
+        for n in range(25)
+    ]
+    box, events = counter(3.0)
+    made = ways(
+        happening(
+            page(*sections, box, head=(styled(rules),), seconds=3.0),
+            (0.4, SCROLL, {"id": 1, "x": 0, "y": 300}),
+            (0.9, SCROLL, {"id": 1, "x": 0, "y": 600}),
+            *events,
+        )
+    )
+    assert made.agree
+
+
 def test_what_is_fixed_between_two_pixels_looks_the_same_in_every_run_when_the_page_does_not_scroll_any_more(
     ways: Callable[[bytes], Ways],
 ) -> None:
@@ -220,6 +247,21 @@ def test_what_is_scrolled_inside_of_a_page_is_there_in_the_frame_of_its_moment(
     light = [bool(frames[math.ceil(at * 25)][60:180, 10:180].mean() > 250) for at in scrolled]
     assert light == [True, False, True, False]
     assert [frame for frame, _ in video.picture_hashes] == [0, *(math.ceil(at * 25) for at in scrolled)]
+
+
+def test_a_transition_that_an_animation_begins_is_ours_from_its_first_frame_on(
+    make: Callable[..., Video],
+) -> None:
+    """What is as wide as an animation says changes by a rule, with a transition, which begins when the page is laid out."""
+    rules = (
+        ".c { container-type: inline-size; overflow: auto; animation: narrow 3s infinite } "
+        "@keyframes narrow { 50% { width: 100px } } "
+        "@container (max-width: 200px) { p { color: red; font-size: 30px; transition: all 1s } }"
+    )
+    box = element("div", element("p", text("width", 11), id=10), id=9, **{"class": "c"})
+    recording = happening(page(box, head=(styled(rules),), seconds=4.0))
+    one, two, again = make(recording), make(recording, workers=2), make(recording)
+    assert one.picture_hashes == two.picture_hashes == again.picture_hashes
 
 
 def test_an_animation_that_the_page_stops_stands_and_goes_on_from_there(tmp_path: Path) -> None:
@@ -350,6 +392,29 @@ def test_the_last_event_is_in_the_last_frame(fps: int, milliseconds: int, make: 
     assert decode(video.path)[-1][100, 100] > 240
 
 
+def test_a_whole_number_larger_than_any_page_costs_its_event_and_not_the_recording(
+    make: Callable[..., Video],
+) -> None:
+    far = [
+        {"x": 10**400, "y": 10, "id": 1, "timeOffset": 0},
+        {"x": 10, "y": 10, "id": 1, "timeOffset": 10**400},
+    ]
+    recording = happening(
+        page(element("div", id=9, style="position:fixed;inset:0;background:#f00"), seconds=1.0),
+        (0.3, MOVE, {"positions": far}),
+        (0.4, SCROLL, {"id": 1, "x": 0, "y": 10**400}),
+        attributes(0.6, 9, style="position:fixed;inset:0;background:#fff"),
+    )
+    video = make(recording, cursor=False)
+    assert decode(video.path, video.frames - 1)[0][100, 100] > 240
+
+
+def test_a_large_recording_that_is_being_read_can_be_cancelled() -> None:
+    move = b'{"type":3,"timestamp":1700000000000,"data":{"source":1,"positions":[]}},'
+    with pytest.raises(ExportCancelled, match="still being read"):
+        load(b"[" + move * 200_000 + b"{}]", cancelled=lambda: True)
+
+
 @pytest.mark.parametrize("number", ["1e400", "9" * 5000])
 def test_a_number_that_cannot_be_kept_is_refused_by_name(number: str) -> None:
     raw = page(element("p", id=9)).replace(
@@ -369,3 +434,6 @@ def test_a_small_file_of_millions_of_nothings_is_refused_before_it_takes_memory(
 
     with pytest.raises(TooLarge, match="values"):
         load(gzip.compress(b"[" + b"{}," * 12_000_000 + b"{}]", 1))
+    packed = zlib.compress(b"[" + b"{}," * 2_000_000 + b"{}]", 1).decode("latin-1")
+    with pytest.raises(TooLarge, match="values"):
+        load(json.dumps([packed] * 17).encode())

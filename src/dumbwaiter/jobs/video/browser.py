@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dumbwaiter.jobs.video import chromium
+from dumbwaiter.jobs.video import chromium, leftovers
 from dumbwaiter.jobs.video.cdp import Connection, Message
 from dumbwaiter.jobs.video.chromium import Way
 from dumbwaiter.jobs.video.errors import (
@@ -77,7 +76,7 @@ class Browser:
         try:
             self.process, self._connection = self._launch(executable)
         except BaseException:
-            shutil.rmtree(self._profile, ignore_errors=True)
+            leftovers.remove(self._profile)
             raise
         for event in CRASHES:
             self._connection.on[event] = self._crashed
@@ -122,7 +121,7 @@ class Browser:
                 pass
             self._connection.close()
         end_tree(self.process)
-        shutil.rmtree(self._profile, ignore_errors=True)
+        leftovers.remove(self._profile)
 
     def kill(self) -> None:
         """End its processes at once, from any thread; whoever waits for an answer learns that the browser is gone."""

@@ -202,10 +202,9 @@ def make_profile(workdir: Path, user: User | None) -> Path:
     leftovers.sweep()
     workdir.mkdir(parents=True, exist_ok=True)
     if user is not None and not reachable(workdir):
-        parent, name = Path(tempfile.gettempdir()), leftovers.named(leftovers.PROFILE)
+        profile = leftovers.hold(leftovers.PROFILE)
     else:
-        parent, name = workdir, PROFILE_PREFIX
-    profile = Path(tempfile.mkdtemp(prefix=name, dir=parent))
+        profile = Path(tempfile.mkdtemp(prefix=PROFILE_PREFIX, dir=workdir))
     (profile / "tmp").mkdir(mode=0o700)
     if user is not None:
         for path in (profile / "tmp", profile):

@@ -16,6 +16,7 @@
   const SLICE_MS = 200;
   const SETTLE_MS = 2000;
   const POSTER_MS = 50;
+  const MOST_ROUNDS = 4;
   // rrweb adds up differences of our clock, which may lie a hair below the moment that is due.
   const HAIR_MS = 1e-3;
   const silent = () => {};
@@ -161,7 +162,19 @@
     }
     const moving = Moving.follow(time);
     if (moving === 2) changed = true;
-    return seekStyles([document, ...pages], time) || moving === 1;
+    const moved = seekStyles([document, ...pages], time);
+    if (moved) followUp(pages, time);
+    return moved || moving === 1;
+  }
+
+  // What moved may begin transitions, of what inherits from it or asks for its size, and those may begin more. They are ours from
+  // their first moment on: left to the drawing of the frame, they would run by the browser's clock until the next one.
+  function followUp(pages, time) {
+    for (let round = 0, known = -1; round < MOST_ROUNDS && known !== begun; round++) {
+      known = begun;
+      for (const page of pages) layOut(page);
+      seekStyles([document, ...pages], time, true);
+    }
   }
 
   // What is scrolled to, and how far a page reaches, must be the same whether or not a frame is drawn.
@@ -196,16 +209,20 @@
     return false;
   }
 
-  function seekStyles(pages, time) {
+  let begun = 0; // animations so far
+
+  function seekStyles(pages, time, onlyNew = false) {
     let moved = false;
     for (const scope of pages) {
       for (const animation of scope.getAnimations()) {
         // one that follows how far something is scrolled needs no clock
         if (!animation.timeline || "source" in animation.timeline) continue;
         const known = animationStart.has(animation);
+        if (known && onlyNew) continue;
         // a finished one that keeps its last state, or one that a script of the page paused, moves nothing
         if (animation.playState === "finished" || (!known && animation.playState === "paused" && !paused(animation))) continue;
         if (!known) {
+          begun++;
           animationStart.set(animation, time - (Number(animation.currentTime) || 0));
           animation.pause();
         }

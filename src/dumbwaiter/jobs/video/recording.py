@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from dumbwaiter.jobs.video.errors import (
     AbsurdTimestamps,
     EmptyRecording,
+    ExportCancelled,
     NoFullSnapshot,
     NoSuchWindow,
     NotARecording,
@@ -50,6 +51,9 @@ SCREEN_SIDES = range(16, 10_001)
 # JSON of a page 2,500 elements deep nests twice that, and a little more; C frames of the parser are about 200 bytes each.
 RECURSION = 12_000
 STACK_BYTES = 64 << 20
+# JSON's whole numbers have no end; what is larger than this is no place on a page.
+HUGE = 2**63
+ASK_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -83,6 +87,7 @@ def load(
     viewport: tuple[int, int] = DEFAULT_VIEWPORT,
     window: str | None = None,
     salvage: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Recording:
     """Read a recording.
 
@@ -92,8 +97,10 @@ def load(
         viewport: the page's size, for a recording that does not say it.
         window: the browser window to show, of a recording that has several.
         salvage: keep what is whole of a file that stops in the middle.
+        cancelled: asked several times a second; a large recording takes half a minute.
 
     Raises:
+        ExportCancelled: `cancelled` said so.
         RecordingError: one of its kinds says what is wrong; `user_message` is for the person who asked.
 
     Example:
@@ -109,7 +116,7 @@ def load(
         contents = open_container(raw, limit=max_unpacked, salvage=salvage)
         return assemble(contents, viewport, window)
 
-    return with_deep_stack(build)
+    return with_deep_stack(build, cancelled)
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
@@ -126,8 +133,11 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     return raw
 
 
-def with_deep_stack(build: Callable[[], T]) -> T:
-    """Run `build` where deeply nested JSON can be parsed; it is parsed, and written again, by recursion."""
+def with_deep_stack(build: Callable[[], T], cancelled: Callable[[], bool]) -> T:
+    """Run `build` where deeply nested JSON can be parsed; it is parsed, and written again, by recursion.
+
+    Nothing ends the parser in its middle: cancelled, it is left alone, and what it makes goes.
+    """
     results: list[T] = []
     failures: list[BaseException] = []
 
@@ -143,9 +153,12 @@ def with_deep_stack(build: Callable[[], T]) -> T:
     stack = threading.stack_size(STACK_BYTES)
     sys.setrecursionlimit(max(before, RECURSION))
     try:
-        thread = threading.Thread(target=run, name="dumbwaiter-recording")
+        thread = threading.Thread(target=run, name="dumbwaiter-recording", daemon=True)
         thread.start()
-        thread.join()
+        while thread.is_alive():
+            thread.join(ASK_SECONDS)
+            if cancelled():
+                raise ExportCancelled("the recording was still being read")
     finally:
         sys.setrecursionlimit(before)
         threading.stack_size(stack)
@@ -343,8 +356,10 @@ def complete_positions(data: dict[str, Any]) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number, and not True or False."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number that a browser has too, and not True or False."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < HUGE if isinstance(value, int) else math.isfinite(value)
 
 
 def complete_mutation(data: dict[str, Any]) -> None:

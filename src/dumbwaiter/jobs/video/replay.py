@@ -23,6 +23,8 @@ POLICY = (
 )
 SCRIPTS = ("vendor/rrweb.umd.min.cjs", "masks.js", "films.js", "drawings.js", "moving.js", "player.js")
 SETTLE_SECONDS = 10.0
+# With `content-visibility: auto` the browser finds out what is on the screen when it draws, and how large that is.
+DECIDED_BY_DRAWING = (b"content-visibility",)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Replay:
         self._recording, self._plan, self._options, self._workdir = recording, plan, options, workdir
         self._on_frame, self._on_browser = on_frame, on_browser
         self._browser: Browser | None = None
+        self._drawn_throughout = any(word in recording.events for word in DECIDED_BY_DRAWING)
         self._reached = 0
         self._warnings: list[tuple[str, int]] = []
         self._refused: list[str] = []
@@ -164,12 +167,17 @@ class Replay:
             browser.close()
 
     def _go_to(self, browser: Browser, frame: int) -> None:
-        """Run to before a frame, without pictures."""
+        """Run to before a frame, without pictures; nor is anything drawn, but where that decides what a page shows."""
         reached = -1
         while reached < frame:
-            reached, unfinished = browser.evaluate(f"Player.run({frame})")
+            if self._drawn_throughout:
+                reached, change, unfinished = self._advance(browser, frame - 1)
+            else:
+                (reached, unfinished), change = browser.evaluate(f"Player.run({frame})"), 0
             if unfinished:
                 settle_page(browser)
+            if change:
+                browser.draw(None)
             self._on_frame(frame)
 
     def _advance(self, browser: Browser, last: int) -> tuple[int, int, bool]:

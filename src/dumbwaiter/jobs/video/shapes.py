@@ -33,12 +33,23 @@ class Contents:
     entries: list[tuple[str | None, Json]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unpacked: int = 0
+    values: int = 0
 
     def charge(self, count: int) -> None:
         """Count bytes that came out of a packing against the limit."""
         self.unpacked += count
         if self.unpacked > self.limit:
             raise TooLarge(f"unpacks to more than the allowed {self.limit:,} bytes")
+
+    def count(self, text: str) -> None:
+        """Count the values of JSON against what they may be together; a list of `{}` takes fifty times its text of memory.
+
+        Raises:
+            TooLarge: they would take gigabytes of memory.
+        """
+        self.values += text.count(",") + text.count("{") + text.count("[")
+        if self.values > MAX_VALUES:
+            raise TooLarge(f"some {self.values:,} values, more than the allowed {MAX_VALUES:,}")
 
 
 def open_container(raw: bytes, *, limit: int, salvage: bool = False) -> Contents:
@@ -115,6 +126,7 @@ def as_text(raw: bytes) -> str:
 
 def values(text: str, contents: Contents, salvage: bool) -> list[Json]:
     """The JSON values in `text`: one, or one a line."""
+    contents.count(text)
     try:
         return [parse(text)]
     except json.JSONDecodeError as error:
@@ -166,14 +178,7 @@ def whole_items(text: str, contents: Contents) -> list[Json]:
 
 
 def parse(text: str) -> Json:
-    """JSON as its standard has it: Python's own parser also takes NaN and Infinity.
-
-    Raises:
-        TooLarge: it has so many values that they would take gigabytes of memory; a list of `{}` takes fifty times its text.
-    """
-    number = text.count(",") + text.count("{") + text.count("[")
-    if number > MAX_VALUES:
-        raise TooLarge(f"some {number:,} values, more than the allowed {MAX_VALUES:,}")
+    """JSON as its standard has it: Python's own parser also takes NaN and Infinity."""
     try:
         return json.loads(text.lstrip("\ufeff"), parse_constant=no_constants)
     except json.JSONDecodeError:
@@ -225,6 +230,7 @@ def collect_string(value: str, window: str | None, contents: Contents) -> None:
     packed = value.encode("latin-1", "replace")
     try:
         text = inflate(packed, contents).decode() if packed.startswith((GZIP, *ZLIB_HEADERS)) else value
+        contents.count(text)
         inner = parse(text)
     except (ValueError, NotJson, Truncated):
         contents.entries.append((window, value))
@@ -272,4 +278,6 @@ def unpack_part(part: Json, contents: Contents) -> Json:
     """One compressed part, or the part itself when it is none."""
     if not isinstance(part, str) or not part.startswith("\x1f\x8b"):
         return part
-    return parse(inflate(part.encode("latin-1", "replace"), contents).decode("utf-8", "replace"))
+    text = inflate(part.encode("latin-1", "replace"), contents).decode("utf-8", "replace")
+    contents.count(text)
+    return parse(text)

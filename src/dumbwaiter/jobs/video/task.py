@@ -8,6 +8,7 @@ Nothing else is ever opened, whoever asks and however: the argument may come ove
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -169,18 +170,22 @@ def export_video(
         text=text,
         workers=browsers(),
     )
-    if isinstance(recording, Upload):
-        name, session = recording.filename, load(ctx.download(recording), window=window)
-    else:
-        name, session = recording, read_recording(recording, window)
-    ctx.check()
+
+    def cancelled() -> bool:
+        return ctx.cancelled
+
     try:
+        if isinstance(recording, Upload):
+            name = recording.filename
+            session = load(ctx.download(recording), window=window, cancelled=cancelled)
+        else:
+            name, session = recording, read_recording(recording, window, cancelled)
         video = export(
             session,
             ctx.workdir / f"video.{format}",
             options=options,
             progress=lambda fraction, step: ctx.progress(READ + fraction * (DRAWN - READ), step=step),
-            cancelled=lambda: ctx.cancelled,
+            cancelled=cancelled,
             workdir=ctx.workdir,
             checkpoints=Kept(ctx),
             poster=ctx.workdir / POSTER if poster else None,
@@ -196,11 +201,14 @@ def export_video(
     return result(session, video)
 
 
-def read_recording(reference: str, window: str | None = None) -> Recording:
+def read_recording(
+    reference: str, window: str | None = None, cancelled: Callable[[], bool] = lambda: False
+) -> Recording:
     """The recording that somebody named: a sample, or a file in the one directory that may be read.
 
     Raises:
         NoSuchRecording: there is none; the message does not say whether a forbidden file exists.
+        ExportCancelled: `cancelled` said so.
     """
     if reference.startswith(SAMPLE):
         return sample(reference.removeprefix(SAMPLE), window)
@@ -214,7 +222,7 @@ def read_recording(reference: str, window: str | None = None) -> Recording:
     path = inside(directory, reference)
     if path is None:
         raise NoSuchRecording(f"there is no recording {reference!r} in {directory}")
-    return load(path, window=window)
+    return load(path, window=window, cancelled=cancelled)
 
 
 def inside(directory: Path, reference: str) -> Path | None:
