@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 
 from dumbwaiter.jobs.video.effort import busy
 from dumbwaiter.jobs.video.errors import BrowserLost
-from dumbwaiter.jobs.video.export import Video, export
+from dumbwaiter.jobs.video.export import Video, export, put_in_place
 from dumbwaiter.jobs.video.kept import InDirectory, digest, read
 from dumbwaiter.jobs.video.mp4 import read_mp4
 from dumbwaiter.jobs.video.options import Options
@@ -150,6 +151,32 @@ def test_what_is_no_word_of_a_segment_is_not_taken_for_one(body: str, tmp_path: 
 def test_a_directory_in_a_kept_files_place_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "kept" / "segment-0000.mp4").mkdir(parents=True)
     assert not InDirectory(tmp_path / "kept").restore("segment-0000.mp4", tmp_path / "back")
+
+
+def test_what_cannot_be_kept_leaves_nothing_half(tmp_path: Path) -> None:
+    (tmp_path / "kept" / "name" / "full").mkdir(parents=True)
+    (tmp_path / "segment").write_bytes(b"all of it")
+    with pytest.raises(OSError, match="name"):
+        InDirectory(tmp_path / "kept").keep("name", tmp_path / "segment")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["name"]
+
+
+def test_a_file_from_another_file_system_may_have_the_longest_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, out = tmp_path / "made", tmp_path / f"{'x' * 251}.mp4"
+    made.write_bytes(b"all of it")
+    rename = Path.replace
+
+    def elsewhere(path: Path, target: Path) -> Path:
+        if path == made:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", elsewhere)
+    put_in_place(made, out)
+    assert out.read_bytes() == b"all of it"
+    assert {path.name for path in tmp_path.iterdir()} == {"made", out.name}
 
 
 def test_segments_of_another_recording_or_of_other_options_are_not_used(

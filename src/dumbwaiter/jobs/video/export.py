@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -296,7 +297,8 @@ def put_in_place(part: Path, out: Path) -> None:
     try:
         part.replace(out)
     except OSError:
-        near = out.with_name(f".{out.name}.{os.getpid()}.part")
+        # short, for the file's own name may be as long as a name can be
+        near = out.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
         try:
             shutil.copyfile(part, near)
             near.replace(out)

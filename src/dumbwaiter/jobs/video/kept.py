@@ -57,8 +57,11 @@ class InDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         # another export may keep the same here
         part = self.path / f"{name}.{os.getpid()}-{threading.get_ident()}.part"
-        shutil.copyfile(path, part)
-        synced(part).replace(self.path / name)
+        try:
+            shutil.copyfile(path, part)
+            synced(part).replace(self.path / name)
+        finally:
+            part.unlink(missing_ok=True)  # of a disk that was full
         sync_names(self.path)
 
     def restore(self, name: str, into: Path) -> bool:
