@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -276,9 +275,10 @@ def test_the_work_directory_of_a_killed_command_is_removed_by_the_next(
     age(held)
     with leftovers.work_directory() as directory:
         assert held.exists()
+        assert not leftovers.is_left(held)
         os.killpg(other.pid, signal.SIGKILL)
         other.wait()
-        assert wait_for(lambda: not is_held(held), 5.0)
+        assert wait_for(lambda: leftovers.is_left(held), 5.0)
         age(directory)
         with leftovers.work_directory():
             assert directory.exists()
@@ -304,17 +304,6 @@ def age(directory: Path) -> None:
     """Make it seem two minutes old."""
     before = time.time() - 2 * leftovers.YOUNG_SECONDS
     os.utime(directory, (before, before))
-
-
-def is_held(directory: Path) -> bool:
-    looked = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(looked)
-    return False
 
 
 def test_when_the_worker_is_killed_browser_and_encoder_leave_by_themselves(tag: Tag, tmp_path: Path) -> None:
