@@ -339,15 +339,17 @@ def test_a_window_that_the_recording_has_not_is_wrong_usage(cli: Cli, recording:
     assert "--window nope: there is no window 'nope'" in " ".join(answer.stderr.replace("│", " ").split())
 
 
-def test_a_recording_named_twice_is_exported_once_and_parts_go_with_the_whole(
+def test_a_recording_named_twice_is_exported_once_and_parts_that_nobody_named_stay(
     cli: Cli, recording: Path, tmp_path: Path
 ) -> None:
-    left = tmp_path / "visit.mp4.parts"
-    left.mkdir()
+    mine = tmp_path / "visit.mp4.parts" / "mine"
+    mine.parent.mkdir()
+    mine.write_bytes(b"no part of any video")
     answer = cli("export-video", recording.name, recording.name, "-o", "visit.mp4", "--end", "0.2s")
 
     assert answer.returncode == 0, answer.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["visit.json", "visit.mp4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["visit.json", "visit.mp4", "visit.mp4.parts"]
+    assert mine.read_bytes() == b"no part of any video"
 
 
 def test_an_empty_directory_is_named(cli: Cli, tmp_path: Path) -> None:

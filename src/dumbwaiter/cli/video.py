@@ -359,6 +359,6 @@ def exported(
             put_in_place(video.poster, target.with_suffix(how.poster))
     except OSError as error:
         raise BadTarget(f"{target} cannot be written: {reason_of(error)}") from error
-    # those of an earlier call too: now there is nothing to go on with
-    shutil.rmtree(parts, ignore_errors=True)
+    if how.resume:
+        shutil.rmtree(parts, ignore_errors=True)
     return dataclasses.replace(video, path=target)

@@ -256,7 +256,7 @@ def test_the_work_directory_of_a_killed_command_is_removed_by_the_next(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = (
-        "import signal, os; from dumbwaiter.jobs.video import leftovers\n"
+        "import signal; from dumbwaiter.jobs.video import leftovers\n"
         "print(leftovers.hold(leftovers.WORK), flush=True); signal.pause()"
     )
     # who is elsewhere cannot tell by its number whether a process lives: a container that shares the directory

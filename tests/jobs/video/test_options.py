@@ -32,7 +32,7 @@ from dumbwaiter.jobs.video.options import Options
         ({"max_memory": "1G"}, "max_memory='1G': give a whole number"),
         ({"cursor": "no"}, "cursor='no': give True or False"),
         ({"codec": "av1"}, "codec='av1': give one of h264, h265, vp9, vp8 or None"),
-        ({"chromium": 3}, "chromium=3: give a path or None"),
+        ({"chromium": 3}, "chromium=3: give a path or a text or None"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(option: dict[str, Any], message: str) -> None:
@@ -46,6 +46,6 @@ def test_whole_numbers_are_numbers_and_texts_are_paths() -> None:
         size=(640, 360),
         masks=(".card",),
         max_gap=timedelta(seconds=1),
-        ffmpeg="/usr/bin/ffmpeg",  # type: ignore[arg-type]
+        ffmpeg="/usr/bin/ffmpeg",
     )
     assert options.speed == 2

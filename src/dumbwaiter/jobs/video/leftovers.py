@@ -24,7 +24,7 @@ def hold(prefix: str) -> Path:
     """A new temporary directory of this process, which nobody sweeps while it lives; `remove` lets go of it."""
     path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
     HELD[path] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    # a file system without locks leaves it to its youth, which each new file inside renews
+    # on a file system without locks nothing is ever taken for left over
     with contextlib.suppress(OSError):
         fcntl.flock(HELD[path], fcntl.LOCK_EX | fcntl.LOCK_NB)
     return path
@@ -60,7 +60,7 @@ def sweep() -> None:
 def is_left(path: Path) -> bool:
     """Whether nobody holds a directory that is not new."""
     try:
-        if path in HELD or time.time() - path.stat().st_mtime < YOUNG_SECONDS:
+        if time.time() - path.stat().st_mtime < YOUNG_SECONDS:
             return False
         looked = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

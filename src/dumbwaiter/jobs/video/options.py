@@ -91,8 +91,8 @@ class Options:
     quality: int = 90
     capture: Literal["auto", "begin-frame", "screenshot"] = "auto"
     sandbox: bool | None = None
-    chromium: Path | None = None
-    ffmpeg: Path | None = None
+    chromium: Path | str | None = None
+    ffmpeg: Path | str | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in kinds_of(Options).items():
@@ -174,7 +174,7 @@ def is_kind(value: object, kind: Any) -> bool:
         return all(is_kind(part, of[0]) for part in value) and (of[-1] is Ellipsis or len(value) == len(of))
     if isinstance(value, bool):
         return kind is bool  # though Python counts it among the numbers
-    return isinstance(value, {float: (int, float), Path: (Path, str)}.get(kind, kind))
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def seconds(time: timedelta) -> str:
